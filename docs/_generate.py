@@ -121,8 +121,8 @@ that it may be left out.
 
 NOT_MODELLED = """\
 What users ask for and dpsim does not have is refused by name, wherever a name or a key stands, with
-the reason and what there is to do instead.  Combinations that are not modelled (such as FSDP with
-tensor parallelism) are refused where they meet.
+the reason and what there is to do instead.  Combinations that are not modelled (such as parameter
+servers with tensor parallelism) are refused where they meet.
 """
 
 #: what the docstrings don't say, as "Record.key"

@@ -107,6 +107,32 @@ def test_nothing_that_fits_is_told_as_memory() -> None:
     assert found.infeasible["binds"] == "memory"
 
 
+def test_refusals_are_told_where_nothing_is_left_that_fits() -> None:
+    """What could be tried does not fit, and what would split the model is refused."""
+    instances = {"num_distributed_optimizer_instances": 2, "use_distributed_optimizer": True}
+    data = toy(
+        model={"huggingface": "llama-2-70b", "sequence_length": 4096},
+        cluster={"machine": "dgx-h100", "nodes": 1}, collective={"backend": "nccl"},
+        strategy={"kind": "megatron", **instances},
+    )  # fmt: skip
+    found = planned.plan(data, choose="parallel")
+    assert not found.found
+    told = next(text for text in found.document["warnings"] if "settings are refused" in text)
+    assert "strategy.num_distributed_optimizer_instances" in told
+    assert "expert parallelism; 1 is accepted" in told
+
+
+def test_every_recomputation_that_keeps_less_is_searched_and_named_in_the_question() -> None:
+    data = toy(
+        model={"huggingface": "llama-3-8b", "sequence_length": 4096},
+        cluster={"machine": "dgx-h100", "nodes": 1}, collective={"backend": "nccl"},
+    )  # fmt: skip
+    own = bench(data)
+    space = MeshSpace(own.case())
+    tried = {one.recompute for one in space.settings()}
+    assert tried == set(space.recomputes()) == {"none", "selective_op", "full"}
+
+
 def dealt(**batch: Any) -> dict[str, Any]:
     """Two layers on four ranks of which one computes three times as long."""
     layers = [{"name": n, "parameters": 8, "forward": "4 ms", "backward": "8 ms"} for n in "ab"]

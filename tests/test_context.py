@@ -285,6 +285,26 @@ def test_activations_are_divided() -> None:
     assert eight == pytest.approx(four / 2, rel=0.01)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize(
+    "strategy", [{"kind": "fsdp"}, {"kind": "ddp"}, {"kind": "zero", "stage": 3}]
+)
+def test_as_many_tokens_of_longer_sequences_need_as_much_at_the_loss(
+    count: int, strategy: dict[str, Any]
+) -> None:
+    """Eager logits of 8,192 tokens are the fullest moment, and no gradient is there at it; keys and
+    values of other ranks come and go in attention (A27)."""
+
+    def parts(split: int) -> dict[str, float]:
+        model = {"huggingface": "llama-3-8b", "sequence_length": 8192 * split}
+        data = llama(model=model, parallel={"context": split}, strategy=strategy)
+        return memory_of(case_of({**data, "memory": {"kernels": "eager"}})).parts
+
+    alone, together = parts(1), parts(count)
+    assert together == pytest.approx(alone)
+    assert "activations of the loss" in together
+
+
 @pytest.mark.parametrize("compute", ["fp32", "bf16"])
 @pytest.mark.parametrize(("kind", "beside"), [("all_gather", 4), ("ring", 2), ("ulysses", 1)])
 def test_keys_that_are_stated_in_bytes_take_as_many_in_every_dtype(
@@ -292,7 +312,8 @@ def test_keys_that_are_stated_in_bytes_take_as_many_in_every_dtype(
 ) -> None:
     """Of 2 MiB a rank of four has a quarter; so many quarters are there at once, and their
     gradients."""
-    data = toy(context={"kind": kind}, precision={"compute": compute})
+    views = {"kind": "ddp", "gradient_as_bucket_view": True}  # no gradients made beside them
+    data = toy(context={"kind": kind}, precision={"compute": compute}, strategy=views)
     parts = memory_of(case_of(data)).parts
     assert sum(size for name, size in parts.items() if "activation" in name) == beside * 2**20
 

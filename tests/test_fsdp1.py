@@ -313,6 +313,19 @@ def test_memory() -> None:
     assert kept(no_sync=False)["unsharded gradients"] == 2 * 2000
 
 
+def test_gradients_that_wait_are_in_what_was_gathered() -> None:
+    """Six units of 1,000 parameters in bf16 without synchronisation: 2 bytes each, whatever they
+    are reduced in, as they stay `.grad` of the flat parameter; FSDP2 keeps them in fp32 then."""
+    precision = Precision(parameters="fp32", compute="bf16", reduce="fp32")
+    model = toy(1, 2, units=6)
+    job = job_of(model, ranks=8, precision=precision, optimizer=Optimizer(), micro_batches=4)
+    kept = {
+        "fsdp1": Fsdp1().held(job).always["unsharded gradients"],
+        "fsdp": Fsdp().held(job).always["unsharded gradients"],
+    }
+    assert kept == {"fsdp1": 2 * 6000, "fsdp": 4 * 6000}
+
+
 def test_longer_models_never_keep_less() -> None:
     found = [
         Fsdp1().memory(job_of(toy(1, 2, units=n), ranks=2))["gathered parameters"]

@@ -140,16 +140,34 @@ def test_what_is_not_attention_is_told_from_latent_attention() -> None:
     assert layer.pairs == 2.0 * 128 * (128 + 64 + 128) * 4096**2 / 2
 
 
+def test_products_of_latent_attention_move_all_of_their_inputs_and_outputs() -> None:
+    """DeepSeek-V3's: columns and rows of its five matrices, and what attention reads and writes, of
+    128 heads keys of 192 and values of 128, whoever's kernels run."""
+    case = case_of(model={"huggingface": "deepseek-v3", "sequence_length": 4096}, parallel={})
+    layer = named(case.model, "attention")
+    matrices = sum(sum(tensor.shape) for tensor in layer.tensors if len(tensor.shape) == 2)
+    expected = 4096 * (matrices + 2 * 128 * (192 + 128))
+    assert layer.library_kernels is not None
+    assert layer.eager_kernels is not None
+    assert layer.library_kernels.products == expected
+    assert layer.eager_kernels.products == expected
+
+
 def test_a_frameworks_own_library_attends_on_hopper_as_fast_as_flash_3() -> None:
-    """Megatron-LM brings TransformerEngine, which takes cuDNN's kernels; FSDP2 takes torch's."""
+    """Megatron-LM brings TransformerEngine, which takes cuDNN's kernels; FSDP2 takes torch's, and
+    XLA's fused kernels bring none."""
+    kinds: dict[str, dict[str, Any]] = {
+        kind: {"kind": kind} for kind in ("megatron", "fsdp", "pmap")
+    }
+    kinds["diloco"] = {"kind": "diloco", "period": 10, "inner": {"kind": "megatron"}}
+    model = {"huggingface": "llama-3.2-3b", "sequence_length": 4096}
     paces = {
-        kind: named(case_of(parallel={}, strategy={"kind": kind}).model, "attention").pace
-        for kind in ("megatron", "fsdp")
+        kind: named(case_of(parallel={}, model=model, strategy=strategy).model, "attention").pace
+        for kind, strategy in kinds.items()
     }
     fast, flash = (ATTENTION[name]["hopper"] for name in ("flash3", "flash"))
-    assert paces == {
-        "megatron": (fast[0], fast[1] / 1.25), "fsdp": (flash[0], flash[1] / 1.25),
-    }  # fmt: skip
+    library, torch = (fast[0], fast[1] / 1.25), (flash[0], flash[1] / 1.25)
+    assert paces == {"megatron": library, "diloco": library, "fsdp": torch, "pmap": torch}
 
 
 def test_many_experts_are_warned_of() -> None:
@@ -157,6 +175,14 @@ def test_many_experts_are_warned_of() -> None:
     data = scenario_of()
     said = [text for text in predicted(data).warnings if text.startswith("many experts")]
     assert len(said) == 1
+    elsewhere: tuple[dict[str, Any], ...] = (
+        {"cluster": {"machine": "mi300x-8", "nodes": 1}},
+        {"cluster": {"machine": "dgx-a100", "nodes": 1}},
+        {"compute": {"efficiency": 0.4}},
+        {"execution": {"compile": False}},
+    )
+    for other in elsewhere:  # published steps were on others, by a library's kernels
+        assert not [t for t in predicted(data | other).warnings if t.startswith("many experts")]
     measured = {"calibrate": {"ranks": 8, "step_time": "900 ms"}}
     assert not [t for t in predicted(data | measured).warnings if t.startswith("many experts")]
 

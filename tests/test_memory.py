@@ -533,6 +533,31 @@ def test_more_devices_and_other_models_are_advised_after_all_that_keeps_them() -
     assert gigabytes({**data, "strategy": offloaded}) in lines[0]
 
 
+def test_experts_over_the_ranks_of_a_node_are_advised_where_a_rank_cannot_hold_them() -> None:
+    data = {
+        "model": {"huggingface": "qwen3-30b-a3b", "sequence_length": 4096},
+        "cluster": {"machine": "dgx-h100", "nodes": 2},
+        "strategy": {"kind": "megatron", "use_distributed_optimizer": True},
+        "precision": {"parameters": "bf16", "compute": "bf16"},
+        "batch": {"per_device": 1},
+        "recompute": "full",
+    }
+    line = next(one for one in advised(data) if "with parallel.expert: 8: " in one)
+    assert gigabytes({**data, "parallel": {"expert": 8}}) in line
+
+
+def test_other_devices_of_the_machine_are_advised_before_other_servers() -> None:
+    data = {
+        "model": {"huggingface": "llama-3.2-1b-tied", "sequence_length": 2048},
+        "cluster": {"machine": "four-rtx4090", "ranks": 1},
+        "strategy": {"kind": "fsdp"},
+        "precision": {"parameters": "fp32", "compute": "bf16"},
+        "batch": {"per_device": 1},
+    }
+    line = next(one for one in advised(data) if "with cluster.ranks: 2: " in one)
+    assert gigabytes({**data, "cluster": {"machine": "four-rtx4090", "ranks": 2}}) in line
+
+
 @pytest.mark.parametrize(
     "strategy",
     [

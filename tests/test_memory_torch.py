@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dpsim.compile.context import Context, splitting
 from dpsim.compile.job import Job
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins
@@ -27,7 +28,10 @@ RECORDED = json.loads((Path(__file__).parent / "data/memory/torch.json").read_te
 CASES = {case["name"]: case for case in RECORDED["cases"]}
 #: cases that differ in what dpsim does not describe, and the error that this leaves
 KNOWN = {
-    "wide ddp fp32 loop": 0.04  # Adam tensor by tensor: no temporaries as large as the model
+    "wide ddp fp32 loop": 0.04,  # Adam tensor by tensor: no temporaries as large as the model
+    # fullest in attention, which has more beside it than keys and values of other ranks
+    "attention fsdp mixed ring 4": 0.06,
+    "attention fsdp mixed all_gather 4": 0.09,
 }
 PRECISION = {
     "fp32": Precision(parameters="fp32", compute="fp32"),
@@ -54,6 +58,15 @@ def tuned(case: dict[str, Any]) -> Model:
     return Tunable(adapters=adapters).tuned(model_of(case["model"]))
 
 
+def part(case: dict[str, Any], model: Model) -> Model:
+    """One rank's part of a model whose sequences several split."""
+    if "context" not in case:
+        return model
+    asked = case["context"]
+    way = Context(kind=asked["kind"])
+    return splitting(way, model, asked["ranks"], 1, None, torch=True).part(model)
+
+
 def strategy_of(case: dict[str, Any]) -> Strategy:
     kind = "zero_redundancy_optimizer" if case["strategy"] == "zero" else case["strategy"]
     made: Strategy = plugins.find("strategies", kind)(**case.get("knobs", {}))
@@ -61,7 +74,7 @@ def strategy_of(case: dict[str, Any]) -> Strategy:
 
 
 def predicted(case: dict[str, Any]) -> dict[str, float]:
-    model, precision = tuned(case), PRECISION[case["precision"]]
+    model, precision = part(case, tuned(case)), PRECISION[case["precision"]]
     pure = precision.parameters == "bf16"
     optimizer = Optimizer(kind=case["optimizer"], master_weights=False if pure else None)
     times = tuple(LayerTime(1e-3, 2e-3, "compute") for _ in model.layers)

@@ -11,11 +11,13 @@ import os
 import pickle
 import re
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
+import pandas
 import pytest
 from matplotlib.figure import Figure
 
@@ -70,6 +72,13 @@ def test_predict_refuses_what_says_none(given: object, said: str) -> None:
         dpsim.predict(given)
 
 
+def _ouroboros() -> dict[str, Any]:
+    """A scenario that holds itself."""
+    found: dict[str, Any] = {}
+    found["model"] = found
+    return found
+
+
 MISTAKEN = {
     "changes: 'batch=3' where a dict": lambda: dpsim.change("quickstart", "batch=3"),  # type: ignore[arg-type]
     "a int is no scenario file": lambda: dpsim.read(3),  # type: ignore[arg-type]
@@ -80,6 +89,24 @@ MISTAKEN = {
     "a Loaded is one scenario": lambda: dpsim.compare(dpsim.read("quickstart")),  # type: ignore[arg-type]
     "cluster: 3 is no machine": lambda: dpsim.collective("all_reduce", 3),  # type: ignore[arg-type]
     "sizes: true is no size": lambda: dpsim.collective("all_reduce", "dgx-h100", sizes=True),
+    "operation: nothing is no coll": lambda: dpsim.collective(None, "dgx-h100"),  # type: ignore[arg-type]
+    "table: a list where a CSV": lambda: dpsim.validate([]),  # type: ignore[arg-type]
+    "--draws: 0 is not a whole number in 100": lambda: dpsim.compare(["quickstart"], draws=0),
+    "--draws: 1.5 is not": lambda: dpsim.compare(["quickstart"], draws=1.5),  # type: ignore[arg-type]
+    "--seed: -1 is not": lambda: dpsim.compare(["quickstart"], seed=-1),
+    "--seed: 'x' is not": lambda: dpsim.compare(["quickstart"], seed="x"),  # type: ignore[arg-type]
+    "jobs: '2' is not": lambda: dpsim.sweep("quickstart", jobs="2"),  # type: ignore[arg-type]
+    "columns: 'fits' is one text": lambda: dpsim.sweep("quickstart", columns="fits"),
+    "--largest: 3 where a text": lambda: dpsim.plan("quickstart", largest=3),  # type: ignore[arg-type]
+    "--choose: .'parallel'. where a text": lambda: dpsim.plan("quickstart", choose=["parallel"]),  # type: ignore[arg-type]
+    "list_iterator .* where a list": lambda: dpsim.change(
+        "quickstart", {"sweep": {"seed": iter([1])}}
+    ),
+    "holds itself": lambda: dpsim.predict(_ouroboros()),
+    "give batch first": lambda: dpsim.change("quickstart", {"batch.per_device": 1, "batch": {}}),
+    "batch sets it already": lambda: dpsim.change(
+        "quickstart", {"batch": {"per_device": 7}, "batch.per_device": 1}
+    ),
     "ax 3 is no axes": lambda: dpsim.collective("all_reduce", "dgx-h100", sizes=1024).plot(ax=3),  # type: ignore[arg-type]
     "field 3 is no name": lambda: dpsim.collective("all_reduce", "dgx-h100", sizes=1).plot(field=3),  # type: ignore[arg-type]
 }
@@ -129,6 +156,32 @@ def test_numbers_of_numpy_are_numbers() -> None:
         "sweep": {"cluster.nodes": [1, 2]},
     }  # fmt: skip
     assert dpsim.predict(theirs) == dpsim.predict(ours)
+
+
+def test_numbers_of_other_libraries_are_read_as_pythons_own() -> None:
+    """Of numpy, of pandas and of decimal, in scenarios, grids and arguments."""
+    given = {"batch.per_device": Decimal(64), "sweep": {"seed": pandas.Series([1, 2])}}
+    assert [p.seed for p in dpsim.change("quickstart", given).points] == [1, 2]
+    assert dpsim.change("quickstart", given).scenario.batch.per_device == 64
+    answers = [dpsim.collective("all_reduce", "dgx-h100", nodes=n) for n in (1, np.int64(1))]  # type: ignore[arg-type]
+    assert answers[0].document == answers[1].document
+    some = [ONE_POINT, ONE_POINT]
+    least = [dpsim.compare(some, ranks=ranks).document for ranks in (2, np.int64(2))]  # type: ignore[arg-type]
+    assert least[0] == least[1]
+    swept = dpsim.sweep(ONE_POINT, {"seed": pandas.Series([1, 2])}, columns=["step_time_s"])
+    assert len(swept.document["points"]) == 2
+
+
+def test_a_key_set_to_what_it_was_is_no_other_experiment() -> None:
+    before = dpsim.read("quickstart").data["batch"]["per_device"]
+    same = f"batch.per_device={before}"
+    assert dpsim.read("quickstart", [same]).altered == ()
+    assert dpsim.change("quickstart", {"batch.per_device": before}).altered == ()
+    other = f"batch.per_device={before // 2}"
+    assert dpsim.read("quickstart", [other]).altered == (other,)
+    assert dpsim.read("quickstart", [other, same]).altered == ()
+    new = "strategy.bucket_cap_mb=10"
+    assert dpsim.read("quickstart", [same, new]).altered == (new,)
 
 
 def test_predictions_travel_and_are_equal_where_their_answers_are() -> None:

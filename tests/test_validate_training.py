@@ -14,6 +14,7 @@ import pytest
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
 from dpsim.accuracy.training.hosts import AWAY, COPY, ISSUE
+from dpsim.accuracy.training.mesh import mesh_of
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
 from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, unscored
@@ -1057,6 +1058,24 @@ def test_a_precision_that_a_configuration_has_by_default_is_told(tmp_path: Path)
     )
     assert [len(platform_of(row).readings) for row in (told, open_)] == [1, 2]
     assert measured_case(told).data["precision"]["compute"] == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("changes", "split"),
+    [
+        ({"framework": "NVIDIA NeMo Framework Release 25.01"}, True),
+        ({"framework": "PyTorch NVIDIA Release 24.09"}, True),
+        ({"framework": "maxtext"}, False),
+        ({"framework": "NVIDIA NeMo 24.09", "source_repo": "NVIDIA/NeMo"}, False),
+    ],
+)
+def test_submissions_on_nvidias_code_split_sequences_and_exchange_beside_products(
+    tmp_path: Path, changes: dict[str, Any], split: bool
+) -> None:
+    """Their files set SEQ_PARALLEL and TP_COMM_OVERLAP where tensor ranks are several."""
+    row = {"source_repo": "mlcommons/training_results_v5.0", "tp": "4", "strategy": "DP+TP"}
+    found = mesh_of(row_of(tmp_path, **{**BERT, **row, **changes}))
+    assert (found.sequence, found.beside) == (split, split)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,15 @@ MIXED = {"precision": "mixed"}
 
 def cases() -> list[Recorded]:
     """All of them."""
-    return [*_usual(), *_replicated(), *_sharded(), *_images(), *_adapted(), *_whole()]
+    return [
+        *_usual(),
+        *_replicated(),
+        *_sharded(),
+        *_images(),
+        *_adapted(),
+        *_whole(),
+        *_stretches(),
+    ]
 
 
 def _case(name: str, model: Recorded, strategy: str, **rest: Any) -> Recorded:
@@ -107,3 +115,18 @@ def _whole() -> Iterator[Recorded]:
         rest = {"ranks": ranks, "samples": 1, "precision": "bf16", "recompute": "full", "steps": 2}
         name = f"8b {kind} fsdp x{ranks} of {blocks}"
         yield _case(name, {**LLAMA_8B, "blocks": blocks}, "fsdp", adapters=own, **rest)
+
+
+def _stretches() -> Iterator[Recorded]:
+    """Sequences that ranks split between them by ring attention, units shared by all ranks."""
+    equal = {**LLAMA, "kv_heads": 8}
+    for ranks in (2, 4):
+        for name, model in (("gpt2", GPT), ("llama", equal)):
+            longer = {**model, "sequence_length": 128 * ranks}
+            for how in ("ring", "all_gather"):
+                rest = {"context": {"ranks": ranks, "kind": how}, **MIXED}
+                yield _case(f"{name} fsdp mixed {how} {ranks}", longer, "fsdp", **rest)
+    narrow = {**equal, "vocabulary": 256, "sequence_length": 1024}
+    for how in ("ring", "all_gather"):
+        rest = {"context": {"ranks": 4, "kind": how}, **MIXED}
+        yield _case(f"attention fsdp mixed {how} 4", narrow, "fsdp", **rest)

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
+from _expert_hours import hours
 
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -43,7 +43,7 @@ from dpsim.models.huggingface import read_config
 
 Row = dict[str, str]
 ROOT = Path(__file__).parent.parent
-CONFIGS, SCENARIOS = ROOT / "dpsim/models/configs", ROOT / "scenarios"
+CONFIGS = ROOT / "dpsim/models/configs"
 #: public configurations of models that are not bundled, by what differs from one that is
 _QWEN = {"hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64}
 _KIMI = {"n_routed_experts": 384, "num_attention_heads": 64, "first_k_dense_replace": 1}
@@ -332,30 +332,10 @@ def deep_ep(rows: list[Row]) -> None:
         summary(errors, f"DeepEP {metric}, from EP{points[0][0]} and EP{points[-1][0]}")
 
 
-#: DeepSeek-AI, arXiv:2412.19437, table 1 and section 4.2: H800 GPU-hours of pre-training, its
-#: tokens, and sequences of a step
-HOURS, TOKENS, SEQUENCES = 2.664e6, 14.8e12, 15360
-
-
-def deepseek() -> None:
-    """GPU-hours of DeepSeek-V3's training on 2,048 H800, as if all steps had its largest batch."""
-    import dpsim
-
-    data = yaml.safe_load((SCENARIOS / "deepseek-v3-h800.yaml").read_text(encoding="utf-8"))
-    few = data["batch"]["global"] // data["batch"]["accumulation"]
-    data["batch"] = {"global": SEQUENCES, "accumulation": SEQUENCES // few}
-    point = dpsim.predict(data).points[0]
-    steps = TOKENS / (SEQUENCES * data["model"]["sequence_length"])
-    own, low, high = (
-        time * point.ranks * steps / 3600
-        for time in (point.step_time_s, point.interval.low, point.interval.high)
-    )
-    inside = "inside" if low <= HOURS <= high else "OUTSIDE"
-    print(f"DeepSeek-V3: {point.step_time_s:.2f} s a step; {own / 1e6:.2f} M GPU-hours", end=" ")
-    print(f"[{low / 1e6:.2f} … {high / 1e6:.2f}], published {HOURS / 1e6:.3f}: {inside}")
-
-
 def main() -> int:
+    if len(sys.argv) < 2:
+        print("experts.py: which table?  A CSV of published rows is accepted", file=sys.stderr)
+        return 2
     with open(sys.argv[1], newline="", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     rows = [
@@ -372,7 +352,7 @@ def main() -> int:
         _score(rows, folder)
     deep_ep(table)
     if len(sys.argv) == 2:
-        deepseek()
+        hours()
     return 0
 
 

@@ -3,7 +3,7 @@
     python validation/record_memory.py [-o FILE] [--only TEXT]
 
 Every case is a model, a strategy, a precision, a recomputation and an accumulation.  torch trains
-it for three steps on fake tensors (FakeTensorMode: shapes without data) as rank 0 of a fake process
+it for three steps on fake tensors (FakeTensorMode: shapes without data) as a rank of a fake process
 group of eight, and torch.distributed._tools.mem_tracker.MemTracker counts what the last step has
 alive at its fullest.  No GPU, no network, no second process.  The cases are in `_memory_cases.py`,
 the models in `_memory_models.py`.
@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from _memory_cases import cases
+from _memory_context import splitting
 from _memory_models import Language, ResNet50, adapted
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -232,7 +233,8 @@ def main() -> int:
     for case in cases():
         if args.only in case["name"] and case["name"] not in names:
             own = mesh if "ranks" not in case else DeviceMesh("cpu", range(case["ranks"]))
-            done.append({**case, **recorded({**case, "mesh": own})})
+            with splitting({**case, "mesh": own}) as part:
+                done.append({**case, **recorded(part)})
             print(f"{case['name']:32} {done[-1]['peak_bytes'] / 1e6:10.2f} MB", file=sys.stderr)
     if args.append or not args.only:
         source = {"torch": torch.__version__, "program": "validation/record_memory.py"}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsim.core import csvfile, told
+from dpsim.core.record import Refused
 
 #: the largest table that is read
 MAX_BYTES = 256_000_000
@@ -25,6 +26,8 @@ def validate(
 
     Raises Refused where the file is no table of training runs or collectives.
     """
+    if not isinstance(table, str | Path):
+        raise Refused(f"table: a {type(table).__name__} where a CSV file is needed")
     return validated(Path(table), calibrate=calibrate, jobs=jobs, tell=tell)
 
 

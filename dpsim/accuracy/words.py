@@ -285,6 +285,8 @@ class StrategyWords:
     compressed: Words
     uncompressed: Words
     beside_computing: Words
+    submitted: Words
+    submitted_by: Words
     overlapped_sums: Words
     splits_sequences: Words
     torch_mesh: Words

@@ -73,7 +73,7 @@ class Case:
         """The model and its dtypes."""
         s = self.scenario
         rated = s.compute.efficiency is None and not self.site.devices
-        fused = s.strategy.fused_kernels
+        fused = s.strategy.library_attention
         made = s.execution, s.strategy.autocasts, rated, fused, self._sums
         own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)

@@ -25,7 +25,9 @@ def accept_launches(told: Host, model: Model, strategy: Strategy) -> None:
 def accept_shared_launches(told: Host, model: Model, strategy: Strategy) -> None:
     """The same where ranks share a model, which take their launches layer by layer."""
     if told.captured or told.waits:
-        message = "is not modelled with tensor or pipeline parallelism; leave it out"
+        message = (
+            "is not modelled with tensor, pipeline, context or expert parallelism; leave it out"
+        )
         raise Refused(message, ("host", "captured" if told.captured else "waits"))
     accept_launches(told, model, strategy)
     if told.launch is not None and any(layer.forward is not None for layer in model.layers):

@@ -63,8 +63,8 @@ class ModelWork:
     """A scenario's model section `spec` and its precision, on the machine's `device`, with kernels
     that are made and issued as `execution` says; `autocasts`: where parameters are wider than what
     is computed in, that is autocast's doing; `rated`: no share of the peak is given, and all
-    devices are that one; `fused`: the strategy's framework brings a hand-tuned library; `sums`: how
-    gradients of micro-batches are added up."""
+    devices are that one; `fused`: the strategy's framework brings a hand-tuned library's
+    attention; `sums`: how gradients of micro-batches are added up."""
 
     spec: Any
     given: PrecisionSpec | None

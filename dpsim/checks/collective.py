@@ -95,8 +95,10 @@ def _machine(given: Any) -> str:
 
 def _counts(nodes: str | int | Sequence[int]) -> tuple[int, ...]:
     """A range's counts, or those that are listed."""
-    listed = [nodes] if isinstance(nodes, int) else nodes
-    return node_counts(nodes if isinstance(nodes, str) else ",".join(map(str, listed)))
+    if isinstance(nodes, str):
+        return node_counts(nodes)
+    listed = nodes if isinstance(nodes, Iterable) else [nodes]
+    return node_counts(",".join(map(str, listed)))
 
 
 def _sizes(given: str | float | Sequence[str | float], factor: int) -> tuple[int, ...]:
@@ -141,7 +143,9 @@ def check_sharp(setup: Setup, counts: Sequence[int]) -> None:
 
 
 def named(operation: str) -> str:
-    """`operation` by its name here, where nccl-tests has another."""
+    """`operation` by its name here, where nccl-tests has another; Refused where it is no text."""
+    if not isinstance(operation, str):
+        raise Refused(f"operation: {brief(operation)} is no collective; all_reduce is one")
     return _NCCL_TESTS.get(operation, operation)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import accumulate
 
-from dpsim.compile.job import Job
+from dpsim.compile.job import Job, summed
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.lean import dataclass
 
@@ -35,6 +35,37 @@ class Held:
 def constant(parts: dict[str, float]) -> Held:
     """The same at all times: what is not known better."""
     return Held(dict(parts))
+
+
+def together(parts: Sequence[Held]) -> Held:
+    """All `parts`, each of which has a line entry for every layer of one model: what is outside
+    experts and the experts.  Of what is there `ONCE` the largest."""
+    if len(parts) == 1:
+        return parts[0]
+    always: dict[str, float] = {}
+    for part in parts:
+        for name, size in part.always.items():
+            before = always.get(name, 0.0)
+            always[name] = max(before, size) if name in ONCE else before + size
+    return Held(
+        always,
+        _lines(part.forward for part in parts),
+        _lines(part.backward for part in parts),
+        summed(part.update for part in parts),
+        _sum([part.made for part in parts if part.made]),
+    )
+
+
+def _lines(parts: Iterable[Mapping[str, Line]]) -> dict[str, Line]:
+    found: dict[str, list[Line]] = {}
+    for part in parts:
+        for name, line in part.items():
+            found.setdefault(name, []).append(line)
+    return {name: _sum(lines) for name, lines in found.items()}
+
+
+def _sum(lines: Sequence[Line]) -> list[float]:
+    return [sum(column) for column in zip(*lines, strict=True)]
 
 
 def gradient_bytes(job: Job) -> list[float]:

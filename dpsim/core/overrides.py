@@ -7,12 +7,12 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from dpsim.core import yamlfile
 from dpsim.core.record import Refused, dotted
-from dpsim.core.refusals import texts
+from dpsim.core.refusals import brief, changes_by_key, texts
 
 MAX_POINTS = 10_000
 #: the keys that say which plug-in a section is
@@ -81,6 +81,14 @@ def check_axes(axes: Sequence[Sequence[Mapping[str, Any]]]) -> None:
                     raise Refused(said, (name,))
 
 
+def check_changes(given: Any) -> None:
+    """Refuse `given` where it is no mapping from keys to values, or sets something twice: which
+    value holds would hang on their order."""
+    changes_by_key(given)
+    set_anew = {key: value for key, value in given.items() if value is not None}
+    check_axes([[{key: value}] for key, value in set_anew.items()])
+
+
 def _clash(key: str, value: Any, later: str) -> str:
     if parts_of(key) == parts_of(later):
         return "is given twice; list all its values in one"
@@ -104,6 +112,9 @@ def sweep_changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:
             _check_sweep({key: [value] for key, value in point.items()}, ("sweep", number))
         return tuple(dict(change) for change in sweep)
     for key, values in sweep.items():
+        if not isinstance(values, list | tuple):
+            said = f"{brief(values)} where a list of values is needed"
+            raise Refused(said, ("sweep", key))
         if not values:
             raise Refused("an empty list has no points", ("sweep", key))
     _limit(math.prod(len(values) for values in sweep.values()))
@@ -155,6 +166,24 @@ def changed_sections(
         except Refused as error:
             raise Refused(error.message, (*place, key)) from None
     return result
+
+
+def changing(
+    before: Mapping[str, Any], after: Mapping[str, Any], sets: Mapping[str, str]
+) -> dict[str, str]:
+    """Those of `sets`, texts by path, that give a key another value `after` than `before`."""
+    return {
+        path: text
+        for path, text in sets.items()
+        if not _has(before, parts_of(path)) or _at(before, path) != _at(after, path)
+    }
+
+
+def _at(data: Any, path: str) -> Any:
+    """What `data` has at `path`; None where it has nothing there any more."""
+    if not _has(data, parts_of(path)):
+        return None
+    return reduce(lambda here, part: here[part], parts_of(path), data)
 
 
 def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:

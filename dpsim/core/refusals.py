@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_type_hints
@@ -152,6 +154,21 @@ def texts(what: str, given: Any) -> None:
         raise Refused(f"{what}: {said}")
     if not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
         raise Refused(f"{what}: {brief(given)} is no list of texts such as ['cluster.nodes=4']")
+
+
+def whole(what: str, given: Any, low: int, high: float = math.inf) -> int:
+    """`given` as an int; numpy's are ints too; refused where it is none in `low` … `high`."""
+    number = isinstance(given, numbers.Integral) and not isinstance(given, bool)
+    if not number or not low <= given <= high:
+        limits = f"of at least {low:,}" if math.isinf(high) else f"in {low:,} … {high:,}"
+        raise Refused(f"{what}: {brief(given)} is not a whole number {limits}")
+    return int(given)
+
+
+def text(what: str, given: Any) -> None:
+    """Refuse `given` where it is neither a text nor nothing."""
+    if given is not None and not isinstance(given, str):
+        raise Refused(f"{what}: {brief(given)} where a text is needed")
 
 
 def changes_by_key(given: Any) -> None:

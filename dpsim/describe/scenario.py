@@ -18,8 +18,11 @@ from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, units, yamlfile
 from dpsim.core.lean import dataclass
 from dpsim.core.overrides import (
+    INSTEAD,
     apply_sets,
     asked_last,
+    changing,
+    check_changes,
     of_one_kind,
     parts_of,
     several,
@@ -28,7 +31,6 @@ from dpsim.core.overrides import (
 )
 from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, record
-from dpsim.core.refusals import changes_by_key
 from dpsim.describe.bundled import base_and_name, find
 from dpsim.describe.convergence import Training
 from dpsim.describe.parallel import Parallel
@@ -213,7 +215,7 @@ class Scenario:
 class Loaded:
     """A scenario as read: the record, its points, and where everything came from.
 
-    data    the plain data after --set; `sets` holds its texts by key
+    data    the plain data after --set; `sets` holds those of its texts, by key, that change it
     base    the folder below which its files are looked up
     name    its name for people
     points  one scenario per point of the sweep, in order; `changes` says what each one sets
@@ -235,11 +237,8 @@ class Loaded:
     @property
     def altered(self) -> tuple[str, ...]:
         """The --set texts that make this another experiment than the one in the file."""
-        return tuple(
-            text
-            for key, text in self.sets.items()
-            if key.partition(".")[0] in EXPERIMENT and key not in ("cluster.ranks", "cluster.nodes")
-        )
+        own = {k: text for k, text in self.sets.items() if k.partition(".")[0] in EXPERIMENT}
+        return tuple(text for key, text in own.items() if key not in INSTEAD)
 
     @property
     def origins_set(self) -> set[str]:
@@ -297,7 +296,7 @@ def change(given: Given, changes: Mapping[str, Any]) -> Loaded:
     Raises Refused where a key or a value is not right.
     """
     loaded = taken(given)
-    changes_by_key(changes)
+    check_changes(changes)
     wanted = {dotted(parts_of(key)): plain_data(value) for key, value in changes.items()}
     data = with_change(loaded.data, {k: v for k, v in wanted.items() if k != "sweep"}, ())
     for key, value in wanted.items():
@@ -306,7 +305,8 @@ def change(given: Given, changes: Mapping[str, Any]) -> Loaded:
         else:
             asked_last(data, key, value)
     made = load(data, loaded.base, loaded.name)
-    return replace(made, sets={**loaded.sets, **{k: f"{k}={v}" for k, v in wanted.items()}})
+    sets = changing(loaded.data, data, {k: f"{k}={v}" for k, v in wanted.items()})
+    return replace(made, sets={**loaded.sets, **sets})
 
 
 def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
@@ -319,11 +319,11 @@ def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
     data, lines = yamlfile.load(path, shown)
     if not isinstance(data, dict):
         raise yamlfile.FileRefused("the file holds no mapping", shown=shown)
-    changed = apply_sets(data, sets)
+    before, changed = with_change(data, {}, ()), apply_sets(data, sets)
     base, name = base_and_name(path)
     try:
         loaded = load(data, base, name, origins=origins_of(shown, lines, changed))
-        return replace(loaded, sets=changed)
+        return replace(loaded, sets=changing(before, data, changed))
     except Refused as error:
         raise placed(error, shown, lines, changed) from None
 

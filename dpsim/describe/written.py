@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins
 from dpsim.core.fields import is_record
-from dpsim.core.record import dump
+from dpsim.core.record import Refused, dump
 from dpsim.describe.sections import Calibrate
 from dpsim.life.recoveries import Recovery
 from dpsim.models.section import dump_model
@@ -69,14 +70,25 @@ def _write_life(scenario: Scenario, data: dict[str, Any]) -> None:
 
 
 def plain_data(value: Any) -> Any:
-    """A copy of `value` as a file would give it: numpy's numbers and arrays as Python's own,
-    records and other dataclasses as mappings."""
+    """A copy of `value` as a file would give it: numbers and arrays, also numpy's and pandas', as
+    Python's own, records and other dataclasses as mappings.  Refused where it holds itself."""
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise Refused(
+            "a scenario that holds itself, or is nested too deep, cannot be read"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: plain_data(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_data(item) for item in value]
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic | np.ndarray) or hasattr(type(value), "__array__"):
+        return np.asarray(value).tolist()
+    if isinstance(value, Decimal):
+        return int(value) if value.is_finite() and value % 1 == 0 else float(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _of_record(value)
     return value
@@ -86,7 +98,7 @@ def _of_record(value: Any) -> Any:
     """A dataclass as a mapping: of a record what is not its default, of others all that is there.
     A plug-in says its name."""
     if not is_record(type(value)):
-        return {one.name: plain_data(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if isinstance(value, Strategy):
         return _strategy_data(value)
     key = next((key for kind, key in _TAGS if isinstance(value, kind)), None)

@@ -55,8 +55,8 @@ APART = ("hopper", "blackwell")
 #: 0.95 of the datasheet's is measured for additions and copies on A100, H100 and A40
 #: (RRZE-HPC/gpu-benches, linkedin/Liger-Kernel)
 STREAMED = 0.8
-#: the same of all kernels of a layer together, where it is not known which there are: the middle of
-#: what is measured
+#: the same of all kernels of a layer together, where it is not known which there are: inside what
+#: is measured, above its middle (0.875)
 TOGETHER = 0.9
 
 

@@ -24,11 +24,14 @@ HALF = ("bf16", "fp16", "fp8")
 #: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57), which are bursts, times what loops
 #: keep of that (A100 0.93, H100 0.91: MooreThreads/SimuMax's loops, stas00/ml-engineering's best
 #: shapes; B200 0.80, all layouts), times 0.98 for gradients of weights, a third of all products,
-#: which are 5 % slower (SimuMax on A100)
+#: which are 5 % slower (SimuMax on A100).  Volta: inside 0.74 (Jia et al., arXiv:1803.04014) to
+#: 0.9 (forums.developer.nvidia.com/t/79781) of bursts times what loops keep on Ampere, 0.68 to
+#: 0.82; chosen with published steps on V100 in view (docs/assumptions.md, A88)
 PRODUCTS = {"volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.52}
 #: elements of a sum at which products reach half of what they reach of very long ones: kh of
 #: k / (k + kh), fitted to the same tables of ai-dynamo/aiconfigurator (A100 140, L40S 138, H100 159
-#: and H200 142, B200 61, B300 34, GB200 44, GB300 62).  `PRODUCTS` are of sums of `WIDE` elements
+#: and H200 142, B200 61, B300 34, GB200 44, GB300 62); no table has Volta's, which is
+#: Ampere's.  `PRODUCTS` are of sums of `WIDE` elements
 NARROW = {"volta": 140.0, "ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0}
 WIDE = 4096.0
 #: shares of it that causal attention reaches forward and backward, with 2.5 times forward's FLOP in
@@ -57,7 +60,7 @@ class Execution:
     compile      true: torch.compile, whose kernels do what neighbours compute element by element at
                  once; false: torch runs every operation by itself; left out: the kernels of a
                  hand-tuned library, which move as much as compiled ones; where products were not
-                 measured (before Ampere, in 32 bit) and with compute.efficiency one share of the
+                 measured (before Volta, in 32 bit) and with compute.efficiency one share of the
                  peak for all that a layer does.  Transformers only
     code         whose code torch runs one by one, with compile: false; huggingface/nanotron's Llama
                  has norms and rotary positions in one kernel each, copies between layouts, and a
@@ -106,7 +109,7 @@ def executed(
     """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
     cast to by `autocast`; by a hand-tuned library where nothing is said and it is known how fast
     products are (`rated`: and may be told), else the same model; `fused`: the framework brings that
-    library, and its attention.  Raises Refused where that is not counted, also of some kinds of
+    library's attention.  Raises Refused where that is not counted, also of some kinds of
     layers alone."""
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:

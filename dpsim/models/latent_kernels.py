@@ -50,6 +50,15 @@ class LatentWidths(NamedTuple):
     scores: float = 0.0
     wide: bool = False
 
+    @property
+    def products(self) -> int:
+        """Elements per token that products read and write, inputs and outputs of all matrices
+        (down and up for queries, down and up for keys and values, and the output's), and those of
+        attention: h + q, q + K, h + c + r, c + N + V, V + h, and 2 K + 2 V."""
+        matrices = 3 * self.hidden + 2 * (self.query_rank + self.rank) + self.turned_key
+        matrices += 2 * self.key - self.turned + 2 * self.values
+        return matrices + 2 * self.key + 2 * self.values
+
 
 def latent_kernels(own: LatentWidths, tensors: Sequence[Tensor], tokens: int) -> Kernels:
     """Latent attention of `tokens` tokens, with its norms and the residual addition."""
@@ -77,9 +86,7 @@ def latent_kernels(own: LatentWidths, tensors: Sequence[Tensor], tokens: int) ->
         ahead.add(2, 2 * values)
         back.add(1, 0.0)
     found.residual(h, dropout=False)
-    narrow = 2 * (own.query_rank + own.rank) + own.turned_key
-    moved = 2 * h + narrow + 2 * key + plain + values + values + h + 2 * key + 2 * values
-    return found.counted(tokens, moved)
+    return found.counted(tokens, own.products)
 
 
 def shared_kernels(hidden: int, width: int, tensors: Sequence[Tensor], tokens: int) -> Kernels:

@@ -90,8 +90,7 @@ def latent_kernels(own: LatentWidths, tensors: Sequence[Tensor], tokens: int) ->
     else:
         found.flash()
     found.residual(h, dropout=False)
-    moved = 3 * h + 2 * narrow + own.turned_key + 2 * key - own.turned + values
-    return found.counted(tokens, moved + 2 * key + 2 * values)
+    return found.counted(tokens, own.products)
 
 
 def scan_kernels(

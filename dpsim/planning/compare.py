@@ -27,6 +27,8 @@ KWH = 3.6e6
 By = Literal["cost", "time", "energy"]
 UNITS: dict[str, str] = {"cost": "usd", "time": "s", "energy": "kWh"}
 DRAWS = 20_000
+#: fewest and most draws that an answer may rest on
+DRAWN = (100, 1_000_000)
 
 
 @dataclass(frozen=True)

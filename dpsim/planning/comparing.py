@@ -8,16 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from dpsim.cases.site import MOST_RANKS
 from dpsim.core import told
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
-from dpsim.core.refusals import brief, texts
+from dpsim.core.refusals import brief, texts, whole
 from dpsim.describe.jobs import Mix, MixedJob, mix_of
 from dpsim.describe.scenario import Given, Loaded, Scenario, taken
 from dpsim.describe.written import plain_data
 from dpsim.planning import candidates, compared, measure_next
 from dpsim.planning.candidates import Asked
-from dpsim.planning.compare import DRAWS, UNITS, By, Comparison, comparison
+from dpsim.planning.compare import DRAWN, DRAWS, UNITS, By, Comparison, comparison
 from dpsim.planning.grid import Axes
 
 #: what is compared: files, bundled names, folders, and whatever else says a scenario
@@ -71,7 +72,7 @@ def compare(
     vary       a candidate for each value: ``{"strategy.kind": ["ddp", "fsdp"]}`` or texts
     by         cost, time or energy; None: cost where all have prices, time otherwise
     ranks      where they are compared; None: at the last point of each
-    seed, draws  of what is not known
+    seed, draws  of what is not known, 100 to 1,000,000 times
     tell       is told how many candidates are played
 
     Raises Refused where they do not do the same work, or where one is not right.
@@ -80,6 +81,8 @@ def compare(
         raise Refused(f"--by {by}: is none of {', '.join(UNITS)}")
     _check(scenarios)
     texts("sets", sets)
+    seed, draws = whole("--seed", seed, 0), whole("--draws", draws, *DRAWN)
+    ranks = None if ranks is None else whole("--ranks", ranks, 1, MOST_RANKS)
     wanted = _asked(scenarios, sets, vary)
     found = [candidates.played(each, ranks) for each in told.counted(wanted, tell)]
     return Compared(comparison(found, by=cast("By | None", by), seed=seed, draws=draws))

@@ -22,8 +22,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from dpsim.core import yamlfile
 from dpsim.core.overrides import check_axes, of_one_kind, parts_of, says, value_of, within
 from dpsim.core.record import Refused, dotted
@@ -227,7 +225,7 @@ def _axis(key: str, values: str | Sequence[Any]) -> Axis:
     """The axis of `key` over `values`, which texts need not hold: sections, say."""
     if isinstance(values, str):
         return parse_axis(f"{key}={values}")
-    if not isinstance(values, Sequence | np.ndarray):
+    if not isinstance(values, Sequence) and not hasattr(type(values), "__array__"):
         raise Refused(f"--grid {key}: {brief(values)} where a list of values is needed")
     name = parse_axis(f"{key}=null").name  # refuses what is no key, or none that can be swept
     plain = plain_data(list(values))

@@ -29,12 +29,14 @@ PARTS = ("compute_s", "exposed_communication_s", "bubble_s", "stall_s")
 
 @dataclass(frozen=True)
 class WhichMesh(Keyed):
-    """The question: what is chosen, for how many samples a step on how many ranks."""
+    """The question: what is chosen, for how many samples a step on how many ranks; `recompute` is
+    what is tried of that key."""
 
     kind: str
     choose: str
     global_batch: int
     ranks: int
+    recompute: Sequence[str]
     require: Sequence[str]
     at: Change
 
@@ -101,15 +103,15 @@ def choose_mesh(
     beside = run.failures, run.checkpoint, run.evaluation
     limits = MeshLimits(wanted, steps_only=all(one is None for one in beside))
     found = MeshSearch(bench, space, RUNNERS_UP + 1, tell, limits).run()
-    question = WhichMesh(
-        "mesh", "parallel", case.global_batch, case.ranks, [str(one) for one in wanted], bench.at
-    )
+    need, again = [str(one) for one in wanted], space.recomputes()
+    question = WhichMesh("mesh", "parallel", case.global_batch, case.ranks, again, need, bench.at)
     told_about = _Told(bench, space, wanted)
     kept = [told_about.of(one.setting) for one in found.meshes()[: RUNNERS_UP + 1]]
     points = [one.point for one in kept]
     good = sorted((one for one in kept if one.point.usable and one.point.holds), key=_seconds)
     if not good:
-        return Finding(question, points, wanted, infeasible=_none(found, points, told_about))
+        missed, notes = _none(found, points, told_about), _refusals(found)
+        return Finding(question, points, wanted, infeasible=missed, notes=notes)
     sure = found.best(surely=True)
     answer = BestMesh(
         good[0],
@@ -217,8 +219,17 @@ def _none(found: Searched, points: Sequence[Tried], told_about: _Told) -> Missed
     return Missed(tuple(misses), "memory", near)
 
 
+def _refusals(found: Searched) -> list[str]:
+    """How many settings are refused, and the reason of most of them."""
+    if not found.refused:
+        return []
+    most = found.reasons[found.why]
+    share = "" if most == found.refused else f", {most:,} of them for this reason"
+    return [f"{found.refused:,} of {found.settings:,} settings are refused{share}: {found.why}"]
+
+
 def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:
-    notes = [f"{found.refused} settings are refused: {found.why}"] if found.refused else []
+    notes = _refusals(found)
     batch = case.scenario.batch
     if batch.by_speed or batch.rebalance:
         key = "by_speed" if batch.by_speed else "rebalance"

@@ -8,6 +8,7 @@ of the whole model, by that of its own stages (and its memory), and played.  Bot
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -47,7 +48,7 @@ class Searched:
 
     timed      what was played
     settings   in the space
-    refused    not modelled, or not possible; `why` is the first reason
+    reasons    why settings are not modelled, or not possible, and how many for each
     too_large  that do not fit in memory, or in what is wanted of it; `least` the smallest [B],
                which is that of `smallest`
     bounded    slower than what was found, by a bound
@@ -57,8 +58,7 @@ class Searched:
 
     timed: list[TimedMesh] = field(default_factory=list)
     settings: int = 0
-    refused: int = 0
-    why: str = ""
+    reasons: Counter[str] = field(default_factory=Counter)
     too_large: int = 0
     least: float = inf
     smallest: MeshSetting | None = None
@@ -66,6 +66,16 @@ class Searched:
     missing: int = 0
     nearest: tuple[float, MeshSetting] | None = None
     fitting: bool = False
+
+    @property
+    def refused(self) -> int:
+        """How many settings are not modelled, or not possible."""
+        return self.reasons.total()
+
+    @property
+    def why(self) -> str:
+        """The reason of most of them; of equals the first, empty where none was refused."""
+        return max(self.reasons, key=lambda text: self.reasons[text], default="")
 
     def needs(self, size: float, setting: MeshSetting) -> None:
         """Note that `setting` is too large, with `size` bytes."""
@@ -174,8 +184,7 @@ class MeshSearch:
         return self._smallest[key] > 0
 
     def _denied(self, error: Exception) -> None:
-        self.found.refused += 1
-        self.found.why = self.found.why or str(error)
+        self.found.reasons[str(error)] += 1
 
     def _played(self, setting: MeshSetting, bound: float, *, surely: bool) -> bool:
         """Play `setting` if it may change the answer; whether it was looked at."""

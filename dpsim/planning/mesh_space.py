@@ -59,7 +59,7 @@ class MeshSpace:
     def settings(self) -> Iterator[MeshSetting]:
         """All of them."""
         ranks, batch = self.case.ranks, self.case.global_batch
-        own = self._stage_counts(), self._contexts(), self._recomputes()
+        own = self._stage_counts(), self._contexts(), self.recomputes()
         for tensor, (pipeline, context, recompute) in product(self._tensors(), product(*own)):
             parts = tensor * pipeline * context
             if ranks % parts or batch % (ranks // parts):
@@ -170,12 +170,14 @@ class MeshSpace:
             return [1]
         return [n for n in divisors(holders) if all(count % n == 0 for count in counts)]
 
-    def _recomputes(self) -> list[str]:
+    def recomputes(self) -> list[str]:
         """All that keep less, and what the scenario says."""
         layers = self.case.model.layers
         found: dict[str, None] = {"none": None, self.case.scenario.recompute: None}
         if any(layer.again_kernels for layer in layers):
             found["selective"] = None
+        if any(layer.op_flop for layer in layers):
+            found["selective_op"] = None
         if any(layer.activations_moe is not None for layer in layers):
             found["moe"] = None
         if any(layer.activations_full < layer.activations for layer in layers):

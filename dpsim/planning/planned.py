@@ -9,6 +9,7 @@ from typing import Any
 from dpsim.core import told
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
+from dpsim.core.refusals import text, texts
 from dpsim.describe.scenario import Given, taken
 from dpsim.planning import choose as choosing
 from dpsim.planning import largest as largest_value
@@ -84,6 +85,9 @@ def plan(
     Raises Refused where nothing is asked, or two things are.
     """
     keys = tune.split(",") if isinstance(tune, str) else tune
+    _check(deadline=deadline, budget=budget, minimise=minimise, largest=largest, choose=choose)
+    for option, several in (("--require", require), ("--vary", vary), ("--tune", keys or ())):
+        texts(option, _texts(several))
     asked = (_texts(require), _texts(vary), deadline, budget, minimise, largest, keys)
     ask = question(*asked, choose)
     loaded = taken(scenario)
@@ -91,6 +95,12 @@ def plan(
     bench.tell = counted
     finding = ask(bench, tell)
     return Planned(finding, document(loaded, bench, finding))
+
+
+def _check(**options: object) -> None:
+    """Refuse options that are neither texts nor nothing."""
+    for option, given in options.items():
+        text(f"--{option}", given)
 
 
 def _texts(given: str | Sequence[str]) -> Sequence[str]:

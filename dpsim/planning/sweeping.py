@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dpsim.core.record import Refused
+from dpsim.core.refusals import texts, whole
 from dpsim.core.staging import scratch
 from dpsim.describe.scenario import Given, taken
 from dpsim.planning import swept
@@ -43,8 +44,8 @@ def sweep(
     """
     if not 1 <= shard[0] <= shard[1]:
         raise Refused(f"shard {shard}: (i, n) with i from 1 to n is accepted")
-    if jobs < 1:
-        raise Refused(f"jobs {jobs}: at least 1 process is needed")
+    texts("columns", columns)
+    jobs = whole("jobs", jobs, 1)
     asked = sweep_of(taken(scenario), grid, columns)
     return played(asked, out, jobs=jobs, ray=ray, shard=shard, salvage=salvage, tell=tell)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dpsim.cases.case import Case
-from dpsim.compile.held import ONCE, Held, Line
+from dpsim.compile.held import ONCE, Held, Line, together
 from dpsim.compile.job import Job
 from dpsim.core.dtypes import working_bytes
 from dpsim.models import Model
@@ -35,12 +35,9 @@ class Instant(NamedTuple):
 def memory_of(case: Case) -> MemoryUse:
     """Memory of the busiest rank."""
     samples = max(case.shares)
-    mesh, strategy = case.mesh, case.scenario.strategy
-    if mesh.pipeline == 1 and (mesh.tensor > 1 or (mesh.expert > 1 and strategy.shares_experts)):
-        job = case.programs.stage_job(0, samples)
-        if strategy.stage_walk(job) is not None:
-            return _memory_of(case, job, 0)
     if not case.mesh.plain:
+        if case.mesh.pipeline == 1:
+            return _memory_of(case, case.programs.stage_job(0, samples), 0)
         found = (_stage_memory(case, row) for row in range(case.mesh.pipeline))
         return max(found, key=lambda use: use.total)
     if len(case.pace.kinds) == 1:
@@ -52,7 +49,9 @@ def memory_of(case: Case) -> MemoryUse:
 
 def _memory_of(case: Case, job: Job, kind: int) -> MemoryUse:
     """Memory of a rank that does `job` on the device number `kind`."""
-    held = case.scenario.strategy.held(job)
+    strategy = case.scenario.strategy
+    apart = (job,) if strategy.shares_experts else job.parts
+    held = together([strategy.held(part) for part in apart])
     dtype, again = case.precision.compute, case.scenario.recompute
     parts = [
         at_peak(
@@ -128,8 +127,8 @@ def _moments(model: Model, held: Held, layers: Sequence[Footprint]) -> Iterator[
 
 
 def _stage_memory(case: Case, row: int) -> MemoryUse:
-    """Memory of a rank of pipeline rank `row`: all its stages, and the activations of the
-    micro-batches that are in flight at once."""
+    """Memory of a rank of pipeline rank `row`: all its stages at their largest, and the activations
+    of the micro-batches that are in flight at once."""
     scenario, layout, samples = case.scenario, case.programs.layout, max(case.shares)
     jobs = {stage: case.programs.stage_job(stage, samples) for stage in layout.held(row)}
     states: dict[str, float] = {}

@@ -124,6 +124,21 @@ def _tensor(case: Case) -> Iterator[Variant]:
             yield from _split(case, "tensor", tensor, factor)
 
 
+def _experts(case: Case) -> Iterator[Variant]:
+    """Experts of a layer spread over more ranks, which all have batches of their own: over a node
+    first, whose ranks then hold least and send tokens over its links alone."""
+    counts = {layer.experts for layer in case.model.layers if layer.experts}
+    parallel = case.scenario.parallel
+    gpus = case.topology.gpus if case.topology and not case.scenario.sites else 1
+    sizes = [parallel.expert * factor for factor in (2, 4, 8, 16, 32, 64)]
+    near = [size for size in sizes if size <= gpus]
+    for expert in (*reversed(near), *sizes[len(near) :]):
+        if counts and all(count % expert == 0 for count in counts):
+            wider = replace(parallel, expert=expert)
+            cost = "all-to-alls of tokens"
+            yield Variant(f"parallel.expert: {expert}", {"parallel": wider}, cost)
+
+
 def _pipeline(case: Case) -> Iterator[Variant]:
     """Layers spread over more ranks, and as many fewer replicas of the same batch."""
     for factor in () if case.scenario.sites else (2, 4, 8, 16):
@@ -227,7 +242,8 @@ def _copied(case: Case) -> bool:
 
 
 def _more_ranks(case: Case) -> Iterator[Variant]:
-    """The same sharded run on 2, 4, … 256 times as many devices, over 10 Gbit/s or better."""
+    """The same sharded run on 2, 4, … 256 times as many devices: of the same machine while it has
+    some, then over 10 Gbit/s or better."""
     cluster = case.scenario.cluster
     if not case.scenario.strategy.sharded or case.machine is None:
         return
@@ -236,7 +252,9 @@ def _more_ranks(case: Case) -> Iterator[Variant]:
     for factor in (2, 4, 8, 16, 32, 64, 128, 256):
         ranks = case.ranks * factor
         more, where = replace(cluster, nodes=None, ranks=ranks), f"cluster.ranks: {ranks}"
-        if case.machine.network is None:
+        if case.machine.network is None and ranks > (
+            cluster.gpus_per_node or case.machine.gpus_per_node
+        ):
             rack, device = "rack-10gbe", _device_of(case)
             more = replace(more, machine=rack, gpus_per_node=1, nics_per_node=None, device=device)
             where = (
@@ -282,6 +300,7 @@ SAVINGS: tuple[Saving, ...] = (
     _smaller_batch,
     _lighter("sharded"),
     _lighter("system"),
+    _experts,
     _tensor,
     _pipeline,
     _lighter("offloaded"),

@@ -218,15 +218,14 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
 
 
 def level_kind(case: Case) -> str:
-    """How the level of compute is known without a measured step: from rates of `kernels` (not of
-    experts, latent attention and scans: the runs that this was learned on had none), or from
-    `shares` of the peak that whole runs reached on NVIDIA's devices; `unknown`, and as wide as the
-    widest, of all other devices."""
-    if case.pace.at_rates and not any(layer.library_kernels for layer in case.model.layers):
-        return "kernels"
-    if case.device is None or case.device.compute_capability == 0:
+    """How the level of compute is known without a measured step: from rates of `kernels`, or from
+    `shares` of the peak that whole runs reached on NVIDIA's devices; `unknown`, and at each end as
+    wide as the widest, of experts, latent attention and scans, of which the runs that these were
+    learned on had none, and of all other devices."""
+    special = any(layer.library_kernels for layer in case.model.layers)
+    if special or case.device is None or case.device.compute_capability == 0:
         return "unknown"
-    return "shares"
+    return "kernels" if case.pace.at_rates else "shares"
 
 
 def size_of(case: Case) -> str:

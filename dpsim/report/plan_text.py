@@ -25,8 +25,9 @@ def question_text(document: Document) -> str:
         compared = f", relative to {setting_text(base)}" if base is not None else ""
         return f"Which {asked['vary']} makes {need}{at}{compared}?"
     if asked["kind"] == "mesh":
-        batch = asked["global_batch"]
-        return f"Which mesh of {ranks(asked['ranks'])} has the shortest step of {batch:,} samples?"
+        batch, again = asked["global_batch"], ", ".join(asked["recompute"])
+        mesh = f"Which mesh of {ranks(asked['ranks'])}, with which recompute ({again}),"
+        return f"{mesh} has the shortest step of {batch:,} samples?"
     if asked["kind"] == "choose":
         keys = ", ".join(axis["key"] for axis in asked["vary"])
         under = f" with {need}" if need else ""

@@ -40,7 +40,8 @@ class Variability:
     every played step, so that the mean is one over such machines.
 
     jitter           per rank and step: standard deviation of a normal factor with mean 1, or any
-                     distribution of factors
+                     distribution of factors.  Any but 0 takes the place of the fitted spread of
+                     devices, however small; 0 says nothing, and compute.spread 0 that there is none
     slow_ranks       rank -> factor on all its compute, in every step
     slow_nodes       node -> factor on the compute of all its ranks, in every step
     random_slow      ranks that are slow now and then, or nodes that are slow throughout; one

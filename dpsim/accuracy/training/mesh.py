@@ -132,7 +132,7 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     if tensor < 1 or pipeline < 1 or context < 1:
         raise Refused("tp, pp and cp must be at least 1")
     words = vocabulary().strategies
-    beside = words.beside_computing.search(row.text("strategy_detail").lower())
+    beside = words.beside_computing.search(row.text("strategy_detail").lower()) or _submitted(row)
     parts = tensor * pipeline * context
     replicas = row.gpus // parts
     stated = row.count("dp", replicas) if parts > 1 else replicas
@@ -150,6 +150,13 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     return replace(
         own, sequence=sequence, beside=bool(beside), cut=split, torch=cut, overlapped=bool(over)
     )
+
+
+def _submitted(row: TrainingRow) -> bool:
+    """Whether it is of a submission to MLPerf that ran NVIDIA's code."""
+    words = vocabulary().strategies
+    submitted = words.submitted.search(row.text("source_repo"))
+    return bool(submitted and words.submitted_by.search(_framework(row)))
 
 
 def _schedule(row: TrainingRow, notes: list[str]) -> dict[str, Any]:

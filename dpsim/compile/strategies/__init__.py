@@ -195,8 +195,7 @@ class Strategy:
         return self
 
     def accept_compression(self, compression: Compression) -> None:
-        """Refuse what the system's gradients cannot become before they travel (key `compression`
-        at the top)."""
+        """Refuse what its gradients cannot become before they travel (key `compression`)."""
         raise Refused(
             f"{plugins.name_of(compression)} is not modelled with {plugins.name_of(self)}; ddp "
             "takes every compression, horovod fp16, zero fp16 and bf16, and precision.reduce is "
@@ -217,6 +216,11 @@ class Strategy:
     @property
     def fused_kernels(self) -> bool:
         """Whether it has fused kernels for a transformer's layers; torch's own keep more."""
+        return False
+
+    @property
+    def library_attention(self) -> bool:
+        """Whether it brings a library's attention: TransformerEngine, which takes cuDNN's."""
         return False
 
     @property
@@ -241,8 +245,7 @@ class Strategy:
 
     @property
     def copies_weights(self) -> bool:
-        """Whether its optimizer keeps an fp32 copy of 16-bit parameters unless told otherwise
-        (`optimizer.master_weights`); torch's do not (torch/optim/adam.py)."""
+        """Default of `optimizer.master_weights`; none in torch's (torch/optim/adam.py)."""
         return False
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
@@ -295,8 +298,7 @@ class Strategy:
         return ()
 
     def first_messages(self, job: Job) -> tuple[int, ...]:
-        """Sizes of the broadcasts that bring rank 0's state to all ranks before the first step [B];
-        empty where that is not known."""
+        """Broadcasts of rank 0's state before the first step [B]; empty where not known."""
         return ()
 
     @property
@@ -306,13 +308,11 @@ class Strategy:
 
     @property
     def autocasts(self) -> bool:
-        """Whether layers compute in 16 bit with parameters of 32 by autocast, product by product;
-        else whole modules are cast."""
+        """Whether parameters of 32 bit are cast product by product, or whole modules are."""
         return not (self.casts_gradients or self.fused_kernels)
 
     def sums(self, *, piped: bool) -> GradientSums | None:
-        """How whole gradients of micro-batches are added up, by kernels of their own; None: they
-        are not.  `piped`: on the stages of a pipeline."""
+        """How whole gradients of micro-batches are added up, if they are; `piped`: on stages."""
         return GradientSums()
 
     @property

@@ -69,7 +69,7 @@ def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, floa
         backward["gradients"] = so_far(job, sums, tied=False)
     if how.shards > 1:
         if how.waits:
-            always[UNSHARDED] = sum(max(g.gradient, g.reduce) for g in groups)
+            always[UNSHARDED] = sum(_waiting(how, group) for group in groups)
         else:
             backward[UNSHARDED], made = _unsharded(job, groups)
         backward[INPUTS] = _inputs(how, job, groups)
@@ -79,6 +79,14 @@ def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, floa
     if (extra := temporaries(job, 1.0 / how.shards)) > 0:
         late["optimizer temporaries"] = extra
     return Held(always, {GATHERED: gathered}, backward, late, made)
+
+
+def _waiting(how: Sharding, group: Group) -> float:
+    """A group's whole gradients from one micro-batch to the next.  FSDP2 keeps them in what is
+    reduced, if that is said (`_fsdp_param.py`, accumulate_unsharded_grad_if_needed); FSDP1's
+    `no_sync` leaves them in `.grad` of the flat parameter that was gathered, and casts a unit's
+    when it is reduced (`_runtime_utils.py`, `_post_backward_hook`, which returns before)."""
+    return max(group.gradient, group.reduce) if how.buffers else group.gradient
 
 
 def _together(groups: Sequence[Group]) -> list[Group]:

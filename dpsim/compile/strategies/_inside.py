@@ -20,6 +20,10 @@ class Around(Strategy):
         return self.within.fused_kernels
 
     @property
+    def library_attention(self) -> bool:
+        return self.within.library_attention
+
+    @property
     def shares_experts(self) -> bool:
         return self.within.shares_experts
 

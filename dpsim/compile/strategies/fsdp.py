@@ -35,7 +35,6 @@ from dpsim.compile.groups import Partition, consecutive
 from dpsim.compile.held import Held
 from dpsim.compile.job import Job, state_bytes, summed
 from dpsim.compile.program import Program
-from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import TORCH, Exchange, Lighter, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
@@ -160,9 +159,9 @@ class Fsdp(Strategy):
 
     def program(self, job: Job, iteration: int | None) -> Program:
         """Forward and backward of every micro-batch, reduce-scatters, optimizer."""
-        return self._walk(job).play()
+        return self.stage_walk(job).play()
 
-    def _walk(self, job: Job) -> Fsdp2Step:
+    def stage_walk(self, job: Job) -> Fsdp2Step:
         if self.float8_all_gather and job.precision.compute != "fp8":
             raise Refused(
                 f"parameters are computed with in {job.precision.compute}; it needs "
@@ -170,9 +169,6 @@ class Fsdp(Strategy):
                 ("strategy", "float8_all_gather"),
             )
         return Fsdp2Step(self, job, self._groups(job))
-
-    def stage_walk(self, job: Job) -> StepWalk:
-        return self._walk(job)
 
     def on_stage(self, job: Job) -> Exchange:
         """Nothing beside what every pass does."""

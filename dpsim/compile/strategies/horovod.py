@@ -206,7 +206,8 @@ class Horovod(Strategy):
         launched apart."""
         if self.hierarchical_allreduce:
             raise Refused(
-                "is not modelled with tensor or pipeline parallelism; false is accepted",
+                "is not modelled with tensor, pipeline, context or expert parallelism; "
+                "false is accepted",
                 ("strategy", "hierarchical_allreduce"),
             )
 

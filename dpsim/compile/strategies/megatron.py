@@ -63,6 +63,7 @@ class MegatronBucket(NamedTuple):
 class Megatron(Strategy):
     """Settings as Megatron's DistributedDataParallelConfig names them; sizes in elements."""
 
+    library_attention = True
     copies_weights = True  # megatron/core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params
     overlaps_tensors = True  # megatron/core/tensor_parallel/layers.py
     use_distributed_optimizer: Flag = False
@@ -189,7 +190,7 @@ class Megatron(Strategy):
 
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
-        where = "is not modelled together with tensor or pipeline parallelism"
+        where = "is not modelled together with tensor, pipeline, context or expert parallelism"
         if self.num_distributed_optimizer_instances > 1:
             message = f"more than one optimizer instance {where}; 1 is accepted"
             raise Refused(message, ("strategy", "num_distributed_optimizer_instances"))

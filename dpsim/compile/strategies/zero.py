@@ -241,7 +241,7 @@ class Zero(Strategy):
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks, and what DeepSpeed refuses
         (runtime/pipe/engine.py: "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism")."""
-        where = "with tensor or pipeline parallelism"
+        where = "with tensor, pipeline, context or expert parallelism"
         if self.stage != 1 and job.stages > 1:
             raise Refused(
                 f"stage {self.stage} exchanges in every micro-batch, and DeepSpeed itself runs no "
