@@ -11,8 +11,8 @@ the rank waits is "wait".
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,5 +79,13 @@ def main(where: str) -> None:
     Path(where).write_text(text + "\n", encoding="utf-8")
 
 
+def target() -> str:
+    """The file to write, from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", help="the file to write")
+    where: str = parser.parse_args().target
+    return where
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(target())

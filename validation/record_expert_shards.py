@@ -14,6 +14,7 @@ world of a second step: [collective, ranks, bytes of the full tensor].
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from itertools import pairwise
@@ -152,7 +153,7 @@ def recorded(case: dict[str, Any]) -> list[Sent]:
     return log.found
 
 
-def main() -> int:
+def main(where: str) -> int:
     torch.set_num_threads(1)
     with get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         found = pool.map(recorded, WORLDS, chunksize=1)
@@ -165,9 +166,17 @@ def main() -> int:
         },
         "worlds": [{**case, "sent": sent} for case, sent in zip(WORLDS, found, strict=True)],
     }  # fmt: skip
-    Path(sys.argv[1]).write_text(json.dumps(told) + "\n", encoding="utf-8")
+    Path(where).write_text(json.dumps(told) + "\n", encoding="utf-8")
     return 0
 
 
+def target() -> str:
+    """The file to write, from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", help="the file to write")
+    where: str = parser.parse_args().target
+    return where
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(target()))

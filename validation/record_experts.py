@@ -5,6 +5,7 @@ reduced by DDP over all ranks and over those that hold the same experts.
     python validation/record_experts.py tests/data/experts/torch.json
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -122,7 +123,7 @@ WORLDS = ((4, 2), (8, 4), (4, 4))
 SHAPE = {"width": 8, "tokens": 16, "experts": 8, "chosen": 2, "blocks": 2}
 
 
-def main() -> int:
+def main(where: str) -> int:
     worlds = [
         {"ranks": ranks, "expert": expert, "sent": recorded(ranks, expert, **SHAPE)}
         for ranks, expert in WORLDS
@@ -133,9 +134,17 @@ def main() -> int:
         "shape": SHAPE,
         "worlds": worlds,
     }
-    Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n")
+    Path(where).write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
+def target() -> str:
+    """The file to write, from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", help="the file to write")
+    where: str = parser.parse_args().target
+    return where
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(target()))

@@ -4,8 +4,8 @@ A calibrated prediction misses by `interval.run` however little there is to pred
 error of this run of this program (strategy, mesh, schedule), which another program does not share.
 Two uncalibrated predictions have it as well, inside of what is not known of all compute.  Between
 meshes of one workload on as many GPUs, nine in ten of the ratios of measured steps lie within 1.16
-(DDL), 1.20 (BIGSCI), 1.34 (VTRAIN), 1.46 (TITAN) and 1.56 (DS) of the predicted ones,
-uncalibrated; `interval.run` twice gives 1.25 (`validation/mesh_pairs.py` groups such runs).
+(DDL), 1.20 (BIGSCI), 1.34 (VTRAIN), 1.46 (TITAN), 1.56 (DS) and 2.3 (PLAYBOOK) of the predicted
+ones, uncalibrated; `interval.run` twice gives 1.25 (`validation/mesh_pairs.py` groups such runs).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def print_blame(found: Blame, console: Console) -> None:
         for one in found.causes
         if abs(one.loss_s) > 1e-9 * found.loss_s  # less is rounding
     ]  # fmt: skip
-    headers = ("lost to", "time", "share", "step without")
+    headers = ("lost to", "time", "of losses", "step without")
     console.print(table(headers, rows, left=("lost to",)))
     ranks = [
         ("all others" if one.rank is None else f"rank {one.rank}") + f" {show(one.loss_s, 's', 3)}"

@@ -216,6 +216,6 @@ def _bar(axes: Axes, place: int, point: Point, scale: float) -> None:
         label = None if name in axes.get_legend_handles_labels()[1] else name
         axes.plot([low, high], [place, place], color=BLACK, linewidth=1.4, marker="|", label=label)
     axes.annotate(
-        show(point.step_time_s, "s"), (max(end, high), place), xytext=(6, 0),
-        textcoords="offset points", va="center", fontsize=9,
+        show(point.step_time_s, "s"), (end, place), xytext=(4, 4),
+        textcoords="offset points", va="bottom", fontsize=9,
     )  # fmt: skip
