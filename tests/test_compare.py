@@ -27,7 +27,8 @@ from dpsim.planning.compare import Comparison, Term, comparison
 from dpsim.planning.compared import decided, document
 from dpsim.planning.equal_work import EqualWork
 from dpsim.predict.programs import apart, ratio_interval
-from dpsim.predict.uncertainty import Z90, compute_range
+from dpsim.predict.uncertainty import Z90
+from dpsim.predict.widths import compute_range
 from dpsim.report.compare import (
     FILES,
     headline,

@@ -64,12 +64,26 @@ def test_a_score_is_the_width_and_twenty_times_what_lies_outside() -> None:
     assert _fit_intervals.scores(logs, *ends) == pytest.approx([0.5, 0.5 + 4.0, 0.5 + 6.0])
 
 
-def test_each_way_in_which_a_level_is_known_is_a_cause() -> None:
-    rows = [{"level_kind": kind} for kind in ("kernels", "shares", "kernels", "shares")]
-    causes = _fit_intervals.uncalibrated(rows)
-    assert list(causes["kernels"].above) == [1.0, 0.0, 1.0, 0.0]
-    assert list(causes["shares"].below) == [0.0, 1.0, 0.0, 1.0]
-    assert sum(cause.above for cause in causes.values()) == pytest.approx([1.0] * 4)
+def test_uncalibrated_runs_are_the_wider_the_longer_they_take_over_their_multiplications() -> None:
+    causes = _fit_intervals.uncalibrated([{"overhead": over} for over in (0.0, 0.5, 2.0)])
+    assert list(causes["any"].above) == [1.0, 1.0, 1.0]
+    assert list(causes["overhead"].below) == [0.0, 0.5, 2.0]
+    below, above = _fit_intervals.half_widths(causes, (np.array([0.3, 0.2, 1.0]),) * 2)
+    assert list(above) == pytest.approx([0.3, math.hypot(0.3, 0.1), 0.5], rel=1e-6)
+    assert list(below) == list(above)
+
+
+def test_a_late_cause_is_learned_of_what_the_kept_ones_leave() -> None:
+    """Both are known alike: without order they would share the width."""
+    known = np.ones(400)
+    logs = np.linspace(-1.0, 1.0, 400)
+    kept = _fit_intervals.Cause(known, known, kept=True)
+    late = _fit_intervals.Cause(known, known, late=True)
+    ones = np.ones(400)
+    below, above = _fit_intervals.fitted({"kept": kept, "late": late}, logs, ones)
+    alone, _ = _fit_intervals.fitted({"kept": kept}, logs, ones)
+    assert below[0] == pytest.approx(alone[0], rel=1e-3)
+    assert below[1] < 0.1 * below[0]
 
 
 def test_the_share_of_peak_is_the_median_of_what_series_tell() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
-from dpsim.predict.uncertainty import LEVELS, SLOW
+from dpsim.predict.widths import LEAST_OVER, doubt_of_level
 
 COVERED = 0.9
 #: what lies outside counts so many times its distance: 2 / (1 - COVERED)
@@ -52,13 +52,17 @@ def faster(known: Array, width: float) -> Array:
 class Cause:
     """One cause: what is known of it row by row, below and above, and how a width becomes a share
     of the logarithm.  `most` bounds the width; 0: the cause has no such side.  One that is `given`
-    is known whole, with a width of 1: nothing is learned of it."""
+    is known whole, with a width of 1: nothing is learned of it.  One that is `late` is learned of
+    what the others leave, and of these the `kept` stay as they were without it: they are asked for
+    elsewhere too, by themselves."""
 
     below: Array
     above: Array
     shapes: tuple[Shape, Shape] = (plain, plain)
     most: tuple[float, float] = (3.0, 3.0)
     given: bool = False
+    late: bool = False
+    kept: bool = False
 
 
 Causes = Mapping[str, Cause]
@@ -71,18 +75,19 @@ def calibrated(rows: Sequence[Row]) -> Causes:
     batch = column(lambda r: abs(math.log2(r["shares"] / r["base_features"]["shares"])))
     return {
         "run": Cause(*[np.ones(len(rows))] * 2),
-        "network": Cause(*_network(rows), (faster, slower), (0.9, 9.0)),
+        "network": Cause(*_network(rows), (faster, slower), (0.9, 9.0), kept=True),
         "images": Cause(*[column(_inside)] * 2, (plain, slower), (0.0, 3.0)),
         "batch": Cause(batch, batch),
-        "level": Cause(*[column(_beyond)] * 2),
+        "departure": Cause(*[column(lambda r: abs(r["linear"] - r["log"]))] * 2, late=True),
+        "doubted": Cause(column(_doubted), np.zeros(len(rows)), given=True),
         "readings": _readings(rows),
     }
 
 
 def uncalibrated(rows: Sequence[Row]) -> Causes:
-    """Those of uncalibrated ones, by how their level is known (`uncertainty.level_kind`)."""
-    kinds = np.array([row["level_kind"] for row in rows])
-    known = {name: Cause(*[1.0 * (kinds == name)] * 2) for name in LEVELS}
+    """Those of uncalibrated ones, as `widths.step_range` has them."""
+    over = _columns(rows)(lambda r: r["overhead"])
+    known = {"any": Cause(*[np.ones(len(rows))] * 2), "overhead": Cause(over, over)}
     return known | {"readings": _readings(rows)}
 
 
@@ -127,12 +132,9 @@ def _network(rows: Sequence[Row]) -> tuple[Array, Array]:
     return np.maximum(1 - ends[:, 0], 0) / (1 - low), np.maximum(ends[:, 1] - 1, 0) / (high - 1)
 
 
-def _beyond(row: Row) -> float:
-    """By how much more than `uncertainty.SLOW` times its prediction the calibrated step took, where
-    samples are sequences, times the root of the doublings of ranks."""
-    if row["sample"] != "sequence":
-        return 0.0
-    return math.log(max(row["level"] / SLOW, 1.0)) * abs(math.log2(row["ranks"] / row["at"])) ** 0.5
+def _doubted(row: Row) -> float:
+    """How far a step may be faster if its calibrated run was slow of itself (`widths.doubt_of`)."""
+    return 0.0 if row["stand_in"] else doubt_of_level(row["level"])
 
 
 def _inside(row: Row) -> float:
@@ -177,11 +179,18 @@ def _side(causes: Causes, beyond: Array, weights: Array, side: int) -> Array:
         outside = _ROUND * np.logaddexp(0.0, (beyond - half) / _ROUND)
         return float((weights * (half + OUTSIDE * outside)).sum())
 
+    def least(ends: Sequence[tuple[float, float]]) -> Array:
+        start = np.clip(0.2, *np.transpose(ends))
+        widths: Array = minimize(loss, start, bounds=ends, method="L-BFGS-B").x
+        return widths
+
     ends = [(1.0, 1.0) if c.given else (0.0, c.most[side]) for c in causes.values()]
-    start = np.clip(0.2, *np.transpose(ends))
-    found = minimize(loss, start, bounds=ends, method="L-BFGS-B")
-    widths: Array = found.x
-    return widths
+    if any(c.late for c in causes.values()):
+        known = zip(causes.values(), ends, strict=True)
+        widths = least([(0.0, 0.0) if c.late else own for c, own in known])
+        known = zip(causes.values(), ends, widths, strict=True)
+        ends = [(float(width),) * 2 if c.kept else own for c, own, width in known]
+    return least(ends)
 
 
 def weights_of(groups: Array) -> Array:
@@ -268,11 +277,10 @@ MEANINGS = {
     "network": "factor on the time of all collectives of a step",
     "images": "loss of runs on images, per doubling inside a node, whose host decodes for all",
     "batch": "factor per doubling of a rank's batch since the calibrated run",
-    "level": "factor per root of the doublings of ranks and per e-fold by which a calibrated step "
-    f"on sequences took longer than {SLOW:g} times its prediction",
-    "kernels": "factor around uncalibrated compute of transformers' kernels at rates of their own",
-    "shares": "factor around uncalibrated compute at a share of the peak, of all other models",
-    "any": "factor around the time of a single collective",
+    "departure": "factor per e-fold between a calibrated prediction and linear scaling",
+    "overhead": "factor per e-fold by which an uncalibrated step takes longer than "
+    f"{math.exp(LEAST_OVER):.2g} times its multiplications at the peak",
+    "any": "factor around an uncalibrated step, or the time of a single collective",
     "latency": "factor by the share of its time that is latency, where it is all, inside a node",
     "passage": "the same between nodes",
     "nodes": "factor between nodes",

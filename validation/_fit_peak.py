@@ -19,7 +19,7 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.core.constants import Constant
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.predict import uncertainty
+from dpsim.predict import widths
 from dpsim.predict.shortened import step_time
 
 #: shares that are tried; in between ln(predicted / measured) is linear in the share's logarithm
@@ -65,7 +65,7 @@ def level_of(rows: Sequence[TrainingRow]) -> Level | None:
     except (Refused, SimulationError, ValueError):
         return None
     series, source = first.text("series_id"), first.text("source_id")
-    kind, size = point.case.pace.device_class, uncertainty.size_of(point.case)
+    kind, size = point.case.pace.device_class, widths.size_of(point.case)
     return Level(series, source, kind, size, tuple(logs))
 
 

@@ -46,7 +46,7 @@ from dpsim.cases.variant import scaled
 from dpsim.core import csvfile
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.predict import shortened, uncertainty
+from dpsim.predict import shortened, widths
 from dpsim.predict.player import Played
 
 #: factors on the time of all collectives at which step times are kept; in between they are linear
@@ -181,6 +181,7 @@ def _apart(parts: Sequence[MixturePart]) -> list[float]:
 
 def _known(anchor: Anchor, here: MeasuredCase, case: Case, played: Played, time: float) -> Known:
     found = {"log": math.log(here.step_time / time), **_features(here), **_lanes(case, played)}
+    found["overhead"] = widths.overhead(case, time)
     base = anchor.measured
     if base is not None:
         found["at"] = base.case.ranks
@@ -219,7 +220,8 @@ def _features(here: MeasuredCase) -> Known:
         "fabric": fabric_of(here),
         "strategy": here.strategy,
         "class": case.pace.device_class,
-        "level_kind": uncertainty.level_kind(case),
+        "stand_in": widths.stands_in(case),
+        "told": case.device is not None and case.device.compute_capability > 0,
         "sample": case.model.sample,
         "parameters": case.model.parameters,
         "shares": max(case.shares),

@@ -34,7 +34,6 @@ from _fit_intervals import Causes, Learned
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant, save, shipped
-from dpsim.predict.uncertainty import LEVELS
 
 SHARED = ("PLAYBOOK",)
 FIGURES = Path(__file__).resolve().parent / "left_out.json"
@@ -83,7 +82,7 @@ def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {"errors": _errors([r for r in rows if r["kind"] == "calibrated"])}
     made = {}
     every = _left_out_rows.of_kind(rows, "uncalibrated")
-    levels = [r for r in every if r["source"] not in SHARED and r["level_kind"] in LEVELS]
+    levels = [r for r in every if r["source"] not in SHARED and r["told"]]
     runs = list(_left_out_rows.of_kind(rows, "calibrated"))
     if runs:
         causes = _fit_intervals.calibrated(runs)

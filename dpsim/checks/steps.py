@@ -31,7 +31,8 @@ from dpsim.predict.level import Level
 from dpsim.predict.player import step_time
 from dpsim.predict.recorded import measured_at
 from dpsim.predict.timed import TimedCases
-from dpsim.predict.uncertainty import REPEATED, Z90, compute_range
+from dpsim.predict.uncertainty import REPEATED, Z90
+from dpsim.predict.widths import compute_range
 
 #: probability of a fault from which a step is slow, and below which it is normal; at 0.75 a fifth
 #: of made-up faults were not told and healthy runs hardly ever slow (validation/step_verdicts.py)

@@ -24,7 +24,7 @@ from dpsim.core.arrays import Array
 from dpsim.core.dtypes import dtype_class
 from dpsim.predict.point import Causes
 from dpsim.predict.programs import PROGRAM, apart, program_of
-from dpsim.predict.uncertainty import Z90
+from dpsim.predict.uncertainty import DEPARTURE, DOUBTED, OVERHEADS, Z90
 
 #: what a factor is at least, whatever an interval says
 SMALLEST = 1e-3
@@ -85,11 +85,13 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
         return device, dtype_class(case.precision.compute), case.model.name
     if name == PROGRAM:
         return device, dtype_class(case.precision.compute), case.model.name, *program_of(case)
+    if name in (OVERHEADS, DEPARTURE):
+        return device, case.model.name, fabric_of(case), *program_of(case)
     if name.startswith("collectives"):
         source = case.scenario.calibration
         known = (source,) if source and "measured" in name else ()
         return plugins.name_of(case.backend), fabric_of(case), *known
-    if name in ("input pipeline", "decode (assumed)", "staging (assumed)"):
+    if name in ("input pipeline", DOUBTED, "decode (assumed)", "staging (assumed)"):
         return device, case.model.name
     return tuple(own)
 

@@ -28,7 +28,8 @@ from dpsim.planning.causes import Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import UNFIT
-from dpsim.predict.uncertainty import REPEATED, collectives_range, compute_range
+from dpsim.predict.uncertainty import REPEATED, collectives_range
+from dpsim.predict.widths import compute_range
 
 #: nccl-tests' programs
 PROGRAMS = {

@@ -13,7 +13,8 @@ from typing import Literal
 from dpsim.cases.case import Case
 from dpsim.core.lean import dataclass
 from dpsim.predict.fit import PointsFit, noise_prior
-from dpsim.predict.uncertainty import collectives_range, compute_range
+from dpsim.predict.uncertainty import collectives_range
+from dpsim.predict.widths import compute_range
 
 FaultName = Literal[
     "p2p_off", "wrong_nic", "slow_loader", "throttled", "host_bound", "shared_link",

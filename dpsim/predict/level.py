@@ -25,6 +25,7 @@ from dpsim.predict.fit import PointsFit, fit
 from dpsim.predict.player import FEW, Tries, step_time
 from dpsim.predict.point import Causes
 from dpsim.predict.straight import filled, line_through
+from dpsim.predict.widths import Reference, reference
 
 #: the least level where pauses are: they are shares of compute, and so need some
 ALMOST_NONE = 1e-9
@@ -43,6 +44,7 @@ class Level:
     """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`.
 
     adjustment, fit  what else was fitted and how well, where there were several points
+    references       the measured steps, as linear scaling has them
     findings         what of it no healthy machine explains
     """
 
@@ -51,6 +53,7 @@ class Level:
     step_time: float
     adjustment: Adjustment | None = None
     fit: PointsFit | None = None
+    references: tuple[Reference, ...] = ()
     findings: tuple[CalibrationFinding, ...] = ()
 
     def of(self, case: Case) -> Case:
@@ -61,6 +64,10 @@ class Level:
     def counts(self) -> tuple[int, ...]:
         """The counts at which steps were measured."""
         return self.fit.counts if self.fit else (self.ranks,)
+
+    def reference(self, ranks: int) -> Reference:
+        """The measured step of `ranks` ranks; the first where batches differed."""
+        return next(one for one in self.references if one.ranks == ranks)
 
     def before(self, ranks: int) -> int:
         """The measured count from which a case of `ranks` ranks was extrapolated."""
@@ -94,9 +101,10 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     points = sorted(_points(first, calibrate))
     cases = [_case(first, calibrate, point) for point in points]
     targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]
+    measured = tuple(map(reference, cases, targets))
     if len(points) == 1:
         scale = _alone(cases[0], targets[0], play)
-        found = Level(scale, points[0].ranks, targets[0])
+        found = Level(scale, points[0].ranks, targets[0], references=measured)
         return replace(found, findings=tuple(of_level(found.of(cases[0]), scale)))
     try:
         start = _alone(cases[0], targets[0], play)
@@ -108,7 +116,9 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     adjusted = Adjustment(**numbers)
     _check_peak(adjusted.of(cases[0]))
     findings = (*of_level(adjusted.of(cases[0]), adjusted.compute), *of_fit(cases, fitted))
-    return Level(adjusted.compute, points[0].ranks, targets[0], adjusted, fitted, findings)
+    return Level(
+        adjusted.compute, points[0].ranks, targets[0], adjusted, fitted, measured, findings
+    )
 
 
 def _quick(case: Case) -> Callable[[Case], float]:

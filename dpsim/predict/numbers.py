@@ -86,7 +86,8 @@ class Numbers:
             return interval(self.case, self.played, measured_at(self.case))
         case, start = self.case, self.found.before(self.case.ranks)
         fitted = self.found.causes(case, self.step_time_s)
-        return interval(case, self.played, start, fitted=fitted)
+        linear = self.found.reference(start).linear(case)
+        return interval(case, self.played, start, fitted=fitted, linear=linear)
 
     @cached_property
     def _durations(self) -> list[float]:

@@ -15,12 +15,13 @@ import math
 from dpsim.cases.case import Case
 from dpsim.core import plugins
 from dpsim.predict.point import Causes
-from dpsim.predict.uncertainty import compute_range, efficiency_interval
+from dpsim.predict.uncertainty import efficiency_interval
+from dpsim.predict.widths import compute_range
 
 #: of a calibrated prediction, and of one that is not
 RUN, PROGRAM = "run to run", "program (prior)"
 #: causes of which an uncalibrated program's own error is a part
-_WHOLE = ("compute (prior)", "collectives", "input pipeline")
+_WHOLE = ("compute (prior)", "overheads (prior)", "collectives", "input pipeline")
 
 
 def program_of(case: Case) -> tuple[str, ...]:

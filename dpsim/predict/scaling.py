@@ -15,7 +15,7 @@ from dpsim.predict.answer import Beyond, Gap, Laws, NoLaws
 from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point
-from dpsim.predict.uncertainty import compute_range
+from dpsim.predict.widths import compute_range
 
 #: efficiency below which a curve counts as bent
 BENT = 0.9

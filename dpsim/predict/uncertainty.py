@@ -6,9 +6,11 @@ the least interval score, and judged on sources that were left out; constants of
 half of the series (validation/left_out.py; in ``dpsim/core/fitted``: `training`,
 `collective_error`):
 
-compute, uncalibrated  kinds of device, dtype and size that several sources tell of have a narrower
-                       range than all others; learned on whole steps, so that compute, collectives
-                       and input together never reach beyond it
+compute, uncalibrated  the wider the more a step takes over its multiplications at the peak
+                       (`widths.overhead`); learned on whole steps, so that compute, collectives,
+                       input and overheads together reach as far as that, and never beyond
+overheads              what of that the other three leave: launches, memory traffic, bubbles and
+                       exposed communication of a step that reaches little of its peak
 run to run             what a calibrated prediction misses however little there is to predict; at
                        the calibrated count itself repeated published points differ by up to 3 %
 collectives            the range of all collectives of a step together, which is not that of a
@@ -21,9 +23,10 @@ loader                 what a loader that is described takes more or less than t
                        wait for it
 another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
                        had other shapes
-slow calibrated run    of models on sequences, per e-fold by which the calibrated step took longer
-                       than `SLOW` times its prediction and per root of the doublings of ranks
-                       since: what made it slow is not in the model and need not scale as compute
+departure              how far the step is from linear scaling of the calibrated one, by which a
+                       prediction can be wrong at all
+doubted calibration    a calibrated step far longer than predicted may have been that run's alone:
+                       down to what the model says without it (`widths.DOUBTED`)
 routing                between what the load of the fullest rank is thought to lie where a router
                        shares out tokens, times what it multiplies (dpsim/compile/routing.py)
 stand-in               what a model of that size may do otherwise than equal blocks (`Doubt`)
@@ -52,20 +55,15 @@ from dpsim.core.constants import shipped
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
 from dpsim.predict.routing import causes_of_experts
+from dpsim.predict.widths import compute_range, departure, doubt_of, step_range, width
 
 NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
 HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
-#: how the level of compute is known without calibration, of which runs tell (`level_kind`)
-LEVELS = ("kernels", "shares")
-#: parameters from which a model is large
-LARGE = 1e9
 Z90 = 1.645
-#: times its prediction that a calibrated step may take before it says more than how fast a device
-#: is: three in four of 135 published ones on sequences took less (without a shared cluster's 62)
-SLOW = 1.5
-_COMPUTE, _SLOW_RUN = "compute (prior)", "slow calibrated run"
+_COMPUTE, OVERHEADS = "compute (prior)", "overheads (prior)"
+DEPARTURE, DOUBTED = "departure", "doubted calibration"
 #: time of a loader's batches, from what its samples take and what is known of cores and storage:
 #: as far as DLPerf's twelve rows are off (0.94 to 1.15 of what is predicted), and as much below; 75
 #: of 76 set-ups of validation/measure_loader.py lie within where a load of at most 7 was on two
@@ -94,6 +92,7 @@ def interval(
     repeated: bool = True,
     batches: float | None = None,
     fitted: Causes | None = None,
+    linear: float | None = None,
 ) -> Interval:
     """The interval around `played`; independent causes add in quadrature.
 
@@ -102,12 +101,13 @@ def interval(
     batches   doublings of a rank's samples since the calibrated run; None: as the scenario's batch
               has it, which is for all ranks together or for each
     fitted    causes that a calibration on several points has left, instead of those of one
+    linear    the step by linear scaling of the calibrated one [s]; None: what ranks compute in it,
+              where layers were measured and no step
     """
     time = played.step_time
     causes: Causes = {}
-    variants = _variants(case, calibrated_at)
-    if fitted is not None and case.scenario.calibration is None:
-        variants = {}
+    bare = fitted is not None and case.scenario.calibration is None
+    variants = {} if bare else _variants(case, calibrated_at)
     asked = [v for group in variants.values() for v in group]
     flat = lanes(case, asked, played) if asked and time > 0 else []
     for k, name in enumerate(variants):
@@ -115,7 +115,9 @@ def interval(
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches)
-    causes = _told(_within(causes, compute_range(case, False)), fitted)
+    if calibrated_at not in (None, case.ranks if repeated else None):
+        causes |= _from_linear(case, played, linear)
+    causes = _told(_whole(causes, case, time), fitted)
     causes |= _doubts(case, calibrated_at)
     if calibrated_at is None:
         causes |= causes_of_experts(case, time)
@@ -181,64 +183,54 @@ def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]
     return found
 
 
-def _told(causes: Causes, fitted: Causes | None) -> Causes:
-    """`causes` with those that several points have left, which have told what scales how."""
-    if fitted is None:
-        return causes
-    return {name: c for name, c in causes.items() if name != _SLOW_RUN} | fitted
-
-
-def _within(causes: Causes, ends: tuple[float, float]) -> Causes:
-    """`causes` with all but that of uncalibrated compute drawn in, on logarithms, until they do not
-    reach beyond `ends` together."""
-    if _COMPUTE not in causes:
-        return causes
-    found, others = dict(causes), [name for name in causes if name != _COMPUTE]
-    for side, end in enumerate(ends):
-        logs = {name: math.log(max(found[name][side], _LEAST)) for name in causes}
-        room = math.sqrt(max(math.log(end) ** 2 - logs[_COMPUTE] ** 2, 0.0))
-        reach = math.hypot(*(logs[name] for name in others))
-        for name in others if reach > room else ():
-            drawn = math.exp(logs[name] * room / reach)
-            found[name] = (drawn, found[name][1]) if side == 0 else (found[name][0], drawn)
+def _from_linear(case: Case, played: Played, linear: float | None) -> Causes:
+    """What a calibrated step need not have in common with the measured one."""
+    base = played.timeline.mean_split().compute if linear is None else linear
+    way, doubt = departure(played.step_time, base), doubt_of(case)
+    found: Causes = {}
+    if way > 0:
+        found[DEPARTURE] = (width("departure.fast") ** -way, width("departure.slow") ** way)
+    if doubt > 0:
+        found[DOUBTED] = (math.exp(-doubt), 1.0)
     return found
 
 
-def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
-    """By what factors the time of all compute may be off.
-
-    Without calibration that depends on how its level is known (`level_kind`).
-    """
-    if calibrated:
-        return 1.0 / _width("run.fast"), _width("run.slow")
-    kind = level_kind(case)
-    kinds = (kind,) if kind in LEVELS else LEVELS
-    fast, slow = (max(_width(f"compute.{one}.{end}") for one in kinds) for end in ("fast", "slow"))
-    return 1.0 / fast, slow
+def _told(causes: Causes, fitted: Causes | None) -> Causes:
+    """`causes` with those that several points have left, which have told whether one is odd."""
+    if fitted is None:
+        return causes
+    return {name: c for name, c in causes.items() if name != DOUBTED} | fitted
 
 
-def level_kind(case: Case) -> str:
-    """How the level of compute is known without a measured step: from rates of `kernels`, or from
-    `shares` of the peak that whole runs reached on NVIDIA's devices; `unknown`, and at each end as
-    wide as the widest, of experts, latent attention and scans, of which the runs that these were
-    learned on had none, and of all other devices."""
-    special = any(layer.library_kernels for layer in case.model.layers)
-    if special or case.device is None or case.device.compute_capability == 0:
-        return "unknown"
-    return "kernels" if case.pace.at_rates else "shares"
-
-
-def size_of(case: Case) -> str:
-    """The kind of device and dtype, and whether the model is large: kernels of large models differ
-    less in how much of the peak they reach."""
-    return f"{case.pace.device_class}.{'large' if case.model.parameters > LARGE else 'small'}"
+def _whole(causes: Causes, case: Case, time: float) -> Causes:
+    """`causes` of an uncalibrated step, as wide together as whole steps were found to be: drawn in
+    where they reach farther, and with its overheads for the rest."""
+    if _COMPUTE not in causes:
+        return causes
+    found, others = dict(causes), [name for name in causes if name != _COMPUTE]
+    rest = [1.0, 1.0]
+    for side, end in enumerate(step_range(case, time)):
+        logs = {name: math.log(max(found[name][side], _LEAST)) for name in causes}
+        compute, whole = min(abs(logs[_COMPUTE]), abs(math.log(end))), abs(math.log(end))
+        room = math.sqrt(max(whole**2 - compute**2, 0.0))
+        reach = math.hypot(*(logs[name] for name in others))
+        drawn = {_COMPUTE: math.copysign(compute, math.log(end))}
+        if reach > room:
+            drawn |= {name: logs[name] * room / reach for name in others}
+        for name, log in drawn.items():
+            ends = list(found[name])
+            ends[side] = math.exp(log)
+            found[name] = (ends[0], ends[1])
+        left = math.sqrt(max(room**2 - reach**2, 0.0))
+        rest[side] = math.exp(math.copysign(left, math.log(end)))
+    return {**found, OVERHEADS: (rest[0], rest[1])}
 
 
 def collectives_range(case: Case) -> tuple[float, float]:
     """By what factors the time of all collectives may be off where nothing was measured."""
     if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
-    return _width("network.fast"), _width("network.slow")
+    return width("network.fast"), width("network.slow")
 
 
 def _staged(case: Case, played: Played) -> Causes:
@@ -284,7 +276,7 @@ def _losses(case: Case, calibrated_at: int | None, repeated: bool, batches: floa
         found |= _away(case, calibrated_at, batches)
     inside = doublings_inside(case, calibrated_at or 1) if case.topology else 0.0
     if case.model.sample == "image" and inside and case.scenario.input is None:
-        found["input pipeline"] = (1.0, 1.0 + inside * (_width("images.slow") - 1.0))
+        found["input pipeline"] = (1.0, 1.0 + inside * (width("images.slow") - 1.0))
     return found
 
 
@@ -303,16 +295,10 @@ def _away(case: Case, calibrated_at: int, batches: float | None) -> Causes:
     ranks = abs(math.log2(case.ranks / calibrated_at))
     if batches is None:
         batches = 0.0 if case.scenario.batch.per_device is not None else ranks
-    slow = case.compute_scale / SLOW if case.model.sample == "sequence" else 1.0
-    ways = {
-        "another batch": ("batch", abs(batches)),
-        _SLOW_RUN: ("level", math.log(max(slow, 1.0)) * math.sqrt(ranks)),
-    }
-    return {
-        cause: (_width(f"{name}.fast") ** -way, _width(f"{name}.slow") ** way)
-        for cause, (name, way) in ways.items()
-        if way > 0
-    }
+    way = abs(batches)
+    if not way:
+        return {}
+    return {"another batch": (width("batch.fast") ** -way, width("batch.slow") ** way)}
 
 
 def doublings_inside(case: Case, start: int) -> float:
@@ -320,11 +306,6 @@ def doublings_inside(case: Case, start: int) -> float:
     assert case.topology is not None
     per_node = case.topology.gpus
     return math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))
-
-
-def _width(name: str) -> float:
-    """A learned width."""
-    return shipped("training")[f"interval.{name}"].value
 
 
 def _middle(durations: tuple[float, ...], time: float) -> tuple[float, float]:

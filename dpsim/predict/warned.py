@@ -24,7 +24,7 @@ from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.routing import found_of_experts
-from dpsim.predict.uncertainty import compute_range
+from dpsim.predict.widths import compute_range
 from dpsim.predict.unused import unused
 
 #: links between a GPU and a NIC

@@ -208,6 +208,7 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     bounds = interval(
         case, played, ranks, shortened.lane_times,
         repeated=_repeated(here, base), batches=batches,
+        linear=linear(here, base) if base else None,
     )  # fmt: skip
     time = finite(played.step_time)
     ends = (min(bounds.low or time * 1e-3, time), max(bounds.high, time))

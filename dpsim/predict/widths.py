@@ -1,0 +1,121 @@
+"""How wide intervals are by what a prediction knows of itself: features of learned widths.
+
+Which of them tell narrow groups of runs from wide ones was found with every source of published
+runs left out once (validation/left_out.py); how much each counts is learned there too.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dpsim.cases.case import Case
+from dpsim.core import plugins
+from dpsim.core.constants import shipped
+from dpsim.core.lean import dataclass
+
+#: parameters from which a model is large
+LARGE = 1e9
+#: logarithms of what a step takes over its multiplications at the peak, between which that counts:
+#: an MFU of 0.61, which few steps reach, and one of 0.08, below which nothing more is known
+LEAST_OVER, MOST_OVER = 0.5, 2.5
+#: times its prediction from which a calibrated step says as well that something was wrong with that
+#: run: of 20 series of published runs that took longer (of models whose layers are known), four ran
+#: 13 to 50 times faster on more ranks, and the others kept their level
+DOUBTED = 4.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A measured step, as linear scaling carries it to others.
+
+    ranks    on how many it was measured
+    seconds  what it took for each sample of a rank [s]
+    flop     of a sample; 0 where nobody knows
+    """
+
+    ranks: int
+    seconds: float
+    flop: float
+
+    def linear(self, case: Case) -> float:
+        """The step of `case` if every device did as much per second as in the measured one [s]."""
+        flop = case.model.flop_per_sample()
+        work = flop / self.flop if flop and self.flop else 1.0
+        return self.seconds * work * case.global_batch / case.ranks
+
+
+def reference(case: Case, seconds: float) -> Reference:
+    """The step of `case`, which took `seconds`."""
+    own = seconds * case.ranks / case.global_batch
+    return Reference(case.ranks, own, case.model.flop_per_sample() or 0.0)
+
+
+def departure(step: float, linear: float) -> float:
+    """How far a predicted step lies from linear scaling of the measured one, as a logarithm: a
+    prediction that changes little can hardly be wrong."""
+    return abs(math.log(step / linear)) if step > 0 and linear > 0 else 0.0
+
+
+def doubt_of(case: Case) -> float:
+    """By what share of the logarithm of its level a calibrated `case` may be faster if its measured
+    step was not what such steps take; 0 where that is within what healthy runs take, or nothing is
+    known of the layers but how many parameters they have."""
+    given = case.machine is None or stands_in(case)
+    return 0.0 if given else doubt_of_level(case.compute_scale)
+
+
+def doubt_of_level(level: float) -> float:
+    """The same of a `level` whose model is known: down to what is predicted without it."""
+    return math.log(level) if level > DOUBTED else 0.0
+
+
+def stands_in(case: Case) -> bool:
+    """Whether only the size of the model is known, and so nothing of its compute."""
+    return bool(case.model.doubts) or plugins.name_of(case.scenario.model) == "scaled"
+
+
+def overhead(case: Case, seconds: float) -> float:
+    """The logarithm of what a step of `seconds` takes over its multiplications at the peak of its
+    devices, from `LEAST_OVER` to `MOST_OVER`, less the first: launches, memory traffic, bubbles,
+    exposed communication, all of which are less sure than multiplications.  The most where nothing
+    is known of the peak, or no runs on such devices were learned from."""
+    device, peak = case.device, case.pace.peak
+    flop = case.model.flop_per_sample()
+    if device is None or device.compute_capability == 0 or not peak or not flop or seconds <= 0:
+        return MOST_OVER - LEAST_OVER
+    over = math.log(seconds * peak / (flop * case.global_batch))
+    return min(max(over, LEAST_OVER), MOST_OVER) - LEAST_OVER
+
+
+def step_range(case: Case, seconds: float) -> tuple[float, float]:
+    """By what factors an uncalibrated step of `seconds` may be off, all causes together."""
+    over = overhead(case, seconds)
+    fast, slow = (
+        math.exp(
+            math.hypot(
+                math.log(width(f"compute.any.{end}")),
+                over * math.log(width(f"compute.overhead.{end}")),
+            )
+        )
+        for end in ("fast", "slow")
+    )
+    return 1.0 / fast, slow
+
+
+def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
+    """By what factors the time of all compute may be off; uncalibrated, as a step that takes no
+    longer than a rank's compute would be."""
+    if calibrated:
+        return 1.0 / width("run.fast"), width("run.slow")
+    return step_range(case, case.batches.step_seconds / case.compute_scale)
+
+
+def size_of(case: Case) -> str:
+    """The kind of device and dtype, and whether the model is large: kernels of large models differ
+    less in how much of the peak they reach."""
+    return f"{case.pace.device_class}.{'large' if case.model.parameters > LARGE else 'small'}"
+
+
+def width(name: str) -> float:
+    """A learned width."""
+    return shipped("training")[f"interval.{name}"].value
