@@ -39,6 +39,7 @@ class NcclGraph:
     nvlink            NCCL sees NVLink paths only inside a node
     efa               generation of EFA adapters; 0 where there are none
     staged            GPUs of a node reach each other through its memory only
+    hosted            NICs don't reach the GPUs' memory, so that what leaves a node goes through its host
     capability        of the GPUs, NVIDIA's times ten; 0: none is stated
     crossing          what a scenario says of the way between nodes
     """
@@ -60,6 +61,7 @@ class NcclGraph:
     local_bandwidth: float
     efa: int = 0
     staged: bool = False
+    hosted: bool = False
     capability: int = 0
     crossing: Crossing = AS_IT_IS
 
@@ -126,6 +128,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
         local_bandwidth=local,
         efa=_efa(outside, topology.compute_capability),
         staged=topology.fabric.staged and inside == "pcie",
+        hosted=not topology.gpudirect,
         capability=topology.compute_capability,
         crossing=topology.crossing,
     )

@@ -58,7 +58,8 @@ class Device:
     power [W], `idle_power` what it draws with nothing to do [W], each 0 where unknown;
     `compute_capability` is NVIDIA's, times ten (H100: 90), or 0; `peer_bandwidth` is what all links
     to other devices (NVLink, xGMI) carry together, one way [B/s], as the library of collectives
-    counts them, 0 where there are none.
+    counts them, 0 where there are none; `gpudirect` says whether NICs can read and write its memory
+    (GPUDirect RDMA), without which bytes for other nodes go through the host's.
     """
 
     name: Text
@@ -70,6 +71,7 @@ class Device:
     idle_power: units.Watts = 0.0
     compute_capability: Natural = 0
     peer_bandwidth: units.NoBytesPerSecond = 0.0
+    gpudirect: bool = True
 
     def __post_init__(self) -> None:
         for dtype in self.peak:
