@@ -746,9 +746,7 @@ def test_geforce_and_titan_have_no_gpudirect() -> None:
     assert len(without) == 12
 
 
-@pytest.mark.parametrize(
-    ("name", "rate"), [("dgx-a100", 192e9), ("dgx-h100", 384e9)]
-)
+@pytest.mark.parametrize(("name", "rate"), [("dgx-a100", 192e9), ("dgx-h100", 384e9)])
 def test_rings_over_infiniband_come_near_the_line_rate(name: str, rate: float) -> None:
     """192 GB/s on eight HDR (NVIDIA/nccl issue 1576), 46 to 48 a NIC on NDR (nccl-tests issue
     290): within a tenth of these."""

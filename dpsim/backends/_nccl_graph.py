@@ -17,6 +17,7 @@ from dpsim.core.lean import dataclass
 from dpsim.core.many import added
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Link
+from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.topology import AS_IT_IS, Crossing
 
@@ -39,7 +40,7 @@ class NcclGraph:
     nvlink            NCCL sees NVLink paths only inside a node
     efa               generation of EFA adapters; 0 where there are none
     staged            GPUs of a node reach each other through its memory only
-    hosted            NICs don't reach the GPUs' memory, so that what leaves a node goes through its host
+    hosted            NICs don't reach the GPUs' memory: what leaves a node goes through its host
     capability        of the GPUs, NVIDIA's times ten; 0: none is stated
     crossing          what a scenario says of the way between nodes
     """
@@ -83,7 +84,10 @@ class NcclGraph:
 
 
 def require_gpus(topology: Topology) -> None:
-    """Refused where the machine is one of TPUs, which NCCL does not know."""
+    """Refused where the machine has no GPUs but what NCCL does not know: TPUs, or none at all."""
+    if isinstance(topology.fabric, Processors):
+        message = "NCCL needs GPUs, and this machine has none; collective: {backend: gloo} or mpi"
+        raise Refused(message, ("collective", "backend"))
     if isinstance(topology.fabric, Torus):
         message = "NCCL has no TPUs; collective: {backend: ici} is what joins them"
         raise Refused(message, ("collective", "backend"))

@@ -9,9 +9,10 @@ L       hops on the critical path x time of one (`Tuning.hops`, `Tuning.steps`) 
         (and for LL and LL128 in all-gather and reduce-scatter between nodes another, and
         for them over EFA adapters of the second generation on another)
 X       bytes over the busiest link at its nominal bandwidth, over the fitted share of it that the
-        protocol reaches there (less of RDMA where NICs don't reach the GPUs' memory; through host memory, which both directions share, twice of it where
-        one is silent: in a broadcast or reduce of two), which falls as (nodes / 2) ** -c; with
-        sockets no more than a rate per TCP connection
+        protocol reaches there (less of RDMA where NICs don't reach the GPUs' memory; through host
+        memory, which both directions share, twice of it where one is silent: in a broadcast or
+        reduce of two), which falls as (nodes / 2) ** -c; with sockets no more than a rate per TCP
+        connection
 F       2 f L sqrt(X / (L + X)): hops take longer once the buffers are full, as NCCL's own factors
         of 1.4 and 1.9 on a ring's latency say; f = 0.2 and 0.45 would be these factors at large
         sizes, and the root leads over to them.  A broadcast's chain adds for every further hop the
