@@ -77,10 +77,9 @@ class NcclGraph:
         return self.outside or self.inside
 
     @property
-    def connections(self) -> int:
-        """Connections that a NIC sends over: a ring has one a channel, and NCCL doubles the
-        channels of the search (2.30.7 src/graph/connect.cc)."""
-        return max(1, 2 * self.channels // max(self.nics, 1))
+    def linked(self) -> bool:
+        """Whether ranks of a node are joined by NVLink."""
+        return self.inside in ("nvlink", "nvswitch")
 
 
 def require_gpus(topology: Topology) -> None:

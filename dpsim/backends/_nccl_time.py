@@ -115,7 +115,7 @@ def predicted(
     pace, busiest = traffic.paces[slowest]
     transfer = size * pace / share[slowest]
     if graph.outside in SOCKETS:
-        flows = graph.connections * sockets
+        flows = tuning.connections * sockets
         transfer = max(transfer, size * traffic.nic / (flows * fitted.of(graph.outside, "flow")))
     latency = path_latency(fitted, tuning, operation, choice)
     fill = 0.0
