@@ -248,6 +248,7 @@ class ModelWords:
 
     images: tuple[KeyRule, ...]
     language: tuple[KeyRule, ...]
+    behind: tuple[KeyRule, ...]
     sequences: Words
     no_images: Words
     experts: Words
@@ -255,6 +256,7 @@ class ModelWords:
     adapted: Words
     left_out: Words
     tokens_left: float
+    bins: Words
     shaped: Words
     shape: Words
     size: Words
