@@ -358,6 +358,10 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what == "tflops":
             return value * 1e12 * per / case.model.flop_per_sample()
         if what == "tokens":
+            if case.model.tokens <= 1:
+                raise Refused(
+                    f"unit {unit!r}: samples of {row.text('model')[:60]!r} have no tokens"
+                )
             return value * per / case.model.tokens
         if what in words.samples:
             return value * per
