@@ -175,7 +175,13 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
         notes.append(f"sequences of {length:,} tokens are assumed")
     if found.note:
         notes.append(found.note)
-    return _adapted(row, found, notes)
+    return _adapted(row, _behind(row, found), notes)
+
+
+def _behind(row: TrainingRow, found: ModelChoice) -> ModelChoice:
+    """`found` with what stands behind an encoder where the row's task tells it."""
+    keys = next(told(vocabulary().models.behind, row.text("task").lower(), row.text), ({}, []))[0]
+    return replace(found, data={**found.data, **keys}) if "huggingface" in found.data else found
 
 
 def _adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoice:
@@ -198,13 +204,15 @@ def _adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelCho
 
 
 def _without_padding(row: TrainingRow, tokens: int, notes: list[str]) -> int:
-    """Tokens of a sequence that are computed, where column padding says that it is left out."""
-    words = vocabulary().models
-    if not padded(row) or not words.left_out.search(row.text("padding").lower()):
+    """Tokens of a sequence that are computed, where column padding says that it is left out, or
+    that texts are put in bins of lengths: then half a bin of padding stays."""
+    words, said = vocabulary().models, row.text("padding").lower()
+    binned = words.bins.search(said)
+    if not padded(row) or not (binned or words.left_out.search(said)):
         return tokens
-    left = round(tokens * words.tokens_left)
-    notes.append(f"padding is left out: {left} of {tokens} tokens are computed")
-    return left
+    left = round(tokens * words.tokens_left + (int(binned[1]) / 2 if binned else 0))
+    notes.append(f"padding is left out: {min(left, tokens)} of {tokens} tokens are computed")
+    return min(left, tokens)
 
 
 def padded(row: TrainingRow) -> bool:
