@@ -1198,6 +1198,28 @@ def test_who_counts_forward_twice_computes_it_again(
     assert any("computed again" in note for note in found.notes) == again
 
 
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({"framework": "DeepSpeed"}, True),
+        ({"framework": "Megatron-DeepSpeed", "act_ckpt": "True"}, True),
+        ({"framework": "DeepSpeed", "act_ckpt": "False"}, False),
+        ({"framework": "DeepSpeed", "metric": "model TFLOP/s per GPU"}, False),
+        ({"framework": "Megatron-LM"}, False),
+    ],
+)
+def test_rates_of_flop_of_deepspeed_have_forward_twice(
+    tmp_path: Path, changes: dict[str, str], again: bool
+) -> None:
+    """3 forwards' FLOP without, 4 with, over 8 GPUs of 10 TFLOP/s each."""
+    told = {"precision": "fp16", "padding": "all", "value": 10, "unit": "TFLOP/s/GPU"}
+    found = point(tmp_path, **{**BERT, **told, **changes})
+    plain = found.case.model.flop_per_sample() * found.case.global_batch / (8 * 10e12)
+    assert found.step_time == pytest.approx(plain * (4 / 3 if again else 1))
+    assert found.data["recompute"] == ("full" if again else "none")
+    assert found.value(2 * found.step_time) == pytest.approx(5)
+
+
 @pytest.mark.parametrize(("name", "billions"), [("Llama2-13b", 13.016), ("llama-2-34b", 33.74)])
 def test_sizes_of_llama_2_between_its_configurations_have_their_own_shapes(
     name: str, billions: float
