@@ -323,6 +323,7 @@ MEANING = {
     "Mpi.implementation": "the library whose default rules choose the algorithm",
     "Mpi.version": 'whose rules, in quotes: `"4.0"` or `"5.0"` of Open MPI, `"3"` or `"4"` '
     "of MPICH; left out: the newest known",
+    "Mpi.algorithm": "`auto`: the library's own choice; else one of its algorithms",
     "Mpi.buffers": "where gradients are: in a GPU's memory (`device`) or on a processor (`host`)",
     "Mpi.cuda_aware": "the library moves GPU buffers itself, without copies; not those it reduces",
     "Mpi.latency": "of one message, as osu_latency measures it; left out: that of the links",

@@ -1014,6 +1014,10 @@ BERT = {"model": "BERT-Large", "batch_per_gpu": 32, "seq_len": 512, "value": 160
          [{"padding": "padded"}, {"padding": "left_out"}]),
         ({"precision": "bf16 mixed", "framework": "NGC MXNet 22.05, NGC TensorFlow 22.05-tf1",
           "source_repo": "mlcommons/training_results_v2.1"}, [{"padding": "left_out"}]),
+        ({"precision": "fp16", "framework": "PyTorch 21.11",
+          "source_repo": "NVIDIA/DeepLearningExamples"}, [{"padding": "bins"}]),
+        ({"precision": "fp16", "framework": "TensorFlow 2 (21.02)",
+          "source_repo": "NVIDIA/DeepLearningExamples"}, [{}]),
         ({"precision": "AMP (default, not logged)", "padding": "all"},
          [{"precision": "half"}, {"precision": "fp8"}]),
         ({"precision": "AMP (default, not logged)", "padding": "all",
@@ -1026,6 +1030,38 @@ def test_what_a_row_leaves_open_of_its_run_is_a_question(
     found = platform_of(row_of(tmp_path, **BERT | changes)).readings
     assert [{q: a.name for q, a in one.answers.items()} for one in found] == answers
     assert sum(one.weight for one in found) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("padding", "tokens"),
+    [("all", 512), ("left out", 256), ("bins of 64", 256 + 32), ("bins of 1024", 512)],
+)
+def test_texts_without_padding_are_half_as_long_and_those_in_bins_have_half_a_bin_more(
+    tmp_path: Path, padding: str, tokens: int
+) -> None:
+    row = {**BERT, "precision": "bf16 mixed", "padding": padding}
+    assert point(tmp_path, **row).data["model"]["sequence_length"] == tokens
+
+
+@pytest.mark.parametrize(
+    ("task", "framework", "head"),
+    [
+        ("BERT pre-training", "PyTorch 1.4 + Horovod/NCCL", "pretraining"),
+        ("BERT pre-training", "NGC PyTorch", "pretraining"),
+        ("BERT pre-training phase 1/2", "PyTorch 21.11", "pretraining_masked"),
+        ("BERT pre-training (LAMB)", "TensorFlow 2 (21.02)", "pretraining_masked"),
+        ("MLPerf Training v3.0 bert", "PyTorch NVIDIA Release 23.04", "pretraining_masked"),
+        ("SQuAD v1.1 (finetune)", "PyTorch 21.11", "encoder"),
+        ("", "PyTorch 21.11", None),
+    ],
+)
+def test_what_bert_is_trained_on_tells_its_head(
+    tmp_path: Path, task: str, framework: str, head: str | None
+) -> None:
+    """Every token, or masked words alone, as the framework's own code has it."""
+    row = {**BERT, "precision": "bf16 mixed", "padding": "all"}
+    found = point(tmp_path, **row, task=task, framework=framework)
+    assert found.data["model"].get("head") == head
 
 
 @pytest.mark.parametrize(
@@ -1088,7 +1124,7 @@ def test_submissions_on_nvidias_code_split_sequences_and_exchange_beside_product
         ({"framework": "PyTorch FSDP (fms-fsdp)"}, None),
         ({"framework": "Megatron-LM"}, None),
         ({"framework": "PyTorch NVIDIA Release 23.04", "source_repo": "mlcommons/x"}, None),
-        ({"framework": "PyTorch 21.11", "precision": "FP32"}, None),
+        ({"framework": "PyTorch 21.11", "precision": "FP32"}, False),
         ({"framework": "PyTorch 21.11", "accelerator": "NVIDIA P100-SXM2"}, None),
     ],
 )
@@ -1117,6 +1153,28 @@ def test_who_counts_forward_twice_computes_it_again(
     found = point(tmp_path, **row, **told)
     assert found.data["recompute"] == ("full" if again else "none")
     assert any("computed again" in note for note in found.notes) == again
+
+
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({"framework": "DeepSpeed"}, True),
+        ({"framework": "Megatron-DeepSpeed", "act_ckpt": "True"}, True),
+        ({"framework": "DeepSpeed", "act_ckpt": "False"}, False),
+        ({"framework": "DeepSpeed", "metric": "model TFLOP/s per GPU"}, False),
+        ({"framework": "Megatron-LM"}, False),
+    ],
+)
+def test_rates_of_flop_of_deepspeed_have_forward_twice(
+    tmp_path: Path, changes: dict[str, str], again: bool
+) -> None:
+    """3 forwards' FLOP without, 4 with, over 8 GPUs of 10 TFLOP/s each."""
+    told = {"precision": "fp16", "padding": "all", "value": 10, "unit": "TFLOP/s/GPU"}
+    found = point(tmp_path, **{**BERT, **told, **changes})
+    plain = found.case.model.flop_per_sample() * found.case.global_batch / (8 * 10e12)
+    assert found.step_time == pytest.approx(plain * (4 / 3 if again else 1))
+    assert found.data["recompute"] == ("full" if again else "none")
+    assert found.value(2 * found.step_time) == pytest.approx(5)
 
 
 @pytest.mark.parametrize(("name", "billions"), [("Llama2-13b", 13.016), ("llama-2-34b", 33.74)])

@@ -385,8 +385,8 @@ def _with_jitter(scenario: Scenario, data: Mapping[str, Any], base: Path) -> Sce
     """`scenario` with the jitter that its calibration measured, unless `data` gives one."""
     given = scenario.calibration
     steps = None if given is None else calibrated.find(given, base).jitter
-    if steps is None or "jitter" in (data.get("variability") or {}):
-        return scenario
+    if steps is None or not steps.jitter or "jitter" in (data.get("variability") or {}):
+        return scenario  # a single step, or steps that were all alike, tell of no spread
     jitter = min(steps.jitter, 1.0)
     return replace(scenario, variability=replace(scenario.variability, jitter=jitter))
 
