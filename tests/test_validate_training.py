@@ -860,6 +860,49 @@ def test_bad_rows_are_predicted_and_not_scored(tmp_path: Path) -> None:
     assert "not scored: quality C" in found.predictions()[1]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"total_gpus": 0}, "total_gpus: 0 is not in 1"),
+        ({"total_gpus": "nan"}, "total_gpus: 'nan' is not a number"),
+        ({"value": "1,5"}, "value: '1,5' has a comma"),
+        ({"gpus_per_node": 0}, "gpus_per_node: 0 is not in 1"),
+        ({"nodes": 3}, "total_gpus: 3 nodes of 8 have no 2"),
+        ({"dp": 3}, "tp x pp x dp is 3, which is not the row's 2 GPUs"),
+        ({"unit": "tokens/s"}, "'tokens/s': samples of 'ResNet-50' have no tokens"),
+        ({"value": 1e9}, "shorter than Tesla V100-SXM2-16GB can be"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_refused_and_the_others_are_answered(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    head = (*HEAD, "nodes", "dp", "series_id")
+    with own_table(tmp_path).open(encoding="utf-8") as file:
+        rows = [{**row, "nodes": "", "dp": "", "series_id": "one"} for row in csv.DictReader(file)]
+    rows[1].update({name: str(value) for name, value in changes.items()})
+    path = write(tmp_path / "t.csv", [tuple(row[c] for c in head) for row in rows], head)
+    found = validated_training(path)
+    statuses = [outcome.status for outcome in found.outcomes]
+    assert statuses == ["calibrated", "refused", "predicted", "predicted"]
+    assert reason in found.outcomes[1].reason
+    assert found.document["all"]["median_error"] < 1e-9
+    assert [row["status"] for row in found.predictions()] == statuses
+
+
+@pytest.mark.parametrize(
+    ("strategy", "dp", "played"), [("FSDP", 1, True), ("FSDP", 3, False), ("PyTorch DDP", 1, False)]
+)
+def test_dp_of_shared_parameters_may_count_groups_that_hold_all(
+    tmp_path: Path, strategy: str, dp: int, played: bool
+) -> None:
+    changes = {"strategy": strategy, "dp": dp}
+    if played:
+        assert point(tmp_path, **changes).case.mesh.data == 8
+    else:
+        with pytest.raises(Refused, match=f"tp x pp x dp is {dp}, which is not the row's 8 GPUs"):
+            point(tmp_path, **changes)
+
+
 # -- scores ---------------------------------------------------------------------------------------
 
 

@@ -135,7 +135,7 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     beside = words.beside_computing.search(row.text("strategy_detail").lower()) or _submitted(row)
     parts = tensor * pipeline * context
     replicas = row.gpus // parts
-    stated = row.count("dp", replicas) if parts > 1 else replicas
+    stated = row.count("dp", replicas) if parts > 1 else _plain(row)
     corrected = stated != replicas and bool(row.get("batch_per_gpu") and row.get("global_batch"))
     if replicas < 1 or parts * (replicas if corrected else stated) != row.gpus:
         ranks = parts * stated
@@ -150,6 +150,15 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     return replace(
         own, sequence=sequence, beside=bool(beside), cut=split, torch=cut, overlapped=bool(over)
     )
+
+
+def _plain(row: TrainingRow) -> int:
+    """Replicas of a row whose mesh is data parallelism alone, as `dp` says them: where parameters
+    or experts are shared out, that may be how often all of them are held, and every GPU is a
+    replica."""
+    stated = row.count("dp", row.gpus)
+    sharded = vocabulary().strategies.shared_out.search(row.text("strategy").lower())
+    return row.gpus if sharded and stated >= 1 and row.gpus % stated == 0 else stated
 
 
 def _submitted(row: TrainingRow) -> bool:

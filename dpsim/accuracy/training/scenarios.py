@@ -376,6 +376,10 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
             counted = case.model.flop_per_sample() * (AGAIN if rate_has_again(row) else 1.0)
             return value * 1e12 * per / counted
         if what == "tokens":
+            if case.model.tokens <= 1:
+                raise Refused(
+                    f"unit {unit!r}: samples of {row.text('model')[:60]!r} have no tokens"
+                )
             return value * per / case.model.tokens
         if what in words.samples:
             return value * per
