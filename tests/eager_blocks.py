@@ -94,7 +94,8 @@ def scored(q: Any, k: Any, v: Any, mask: Any, drop: float) -> torch.Tensor:
     """Eager attention: scale, mask, softmax in 32 bit, cast, dropout, each by itself."""
     weights = torch.matmul(q, k.transpose(2, 3)) * q.shape[-1] ** -0.5
     weights = torch.where(mask, weights, -math.inf)
-    weights = torch.ops.aten._softmax(weights, -1, True).to(q.dtype)
+    weights = torch.ops.aten._softmax(weights, -1, weights.dtype != torch.float32)
+    weights = weights.to(v.dtype)
     if drop:
         weights = torch.native_dropout(weights, drop, True)[0]
     return torch.matmul(weights, v).transpose(1, 2).contiguous()

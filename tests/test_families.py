@@ -167,6 +167,16 @@ def test_parameters_are_those_that_are_published(name: str) -> None:
     assert read(data, head=head).parameters == count
 
 
+def test_a_head_of_masked_words_alone_sees_15_percent_of_the_tokens() -> None:
+    """20 of 128, 77 of 512: 2 (h^2 + h V) FLOP each, for the same parameters."""
+    for tokens, seen in ((128, 20), (512, 77)):
+        every, masked = (read(BERT, tokens, head=h) for h in ("pretraining", "pretraining_masked"))
+        spared = (tokens - seen) * 2 * 768 * (768 + 30522)
+        flop = [sum(layer.forward_flop for layer in made.layers) for made in (every, masked)]
+        assert flop[0] - flop[1] == pytest.approx(spared)
+        assert every.parameters == masked.parameters
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_image_networks_are_those_that_are_published(name: str) -> None:
     parameters, billions = NAMED[name]

@@ -50,7 +50,7 @@ def time_of(**changes: Any) -> float:
 
 
 def block_of(
-    family: Any, attention: Any, *, compiled: bool, autocast: bool = False
+    family: Any, attention: Any, *, compiled: bool, autocast: bool = False, dtype: str = "bf16"
 ) -> dict[str, Layer]:
     """The halves of one block, by their last names."""
     sizes: Any = {"feed_forward": 352, "kv_heads": HEADS} if family == "llama" else {}
@@ -59,7 +59,7 @@ def block_of(
         attention=attention, **sizes,
     ).model()  # fmt: skip
     how = Execution(compile=compiled)
-    run = executed(made, how, attention, None, "bf16", autocast=autocast)
+    run = executed(made, how, attention, None, dtype, autocast=autocast)
     return {layer.name.rpartition(".")[2]: layer for layer in run.layers if layer.unit}
 
 
@@ -165,6 +165,42 @@ def test_autocast_casts_at_every_product_and_keeps_the_stream_in_32_bit(
     moved = [2 * (part + own.cast_weights) for part in own.streamed]
     assert moved[0] == pytest.approx(ahead.moved, rel=0.03)
     assert moved[1] == pytest.approx(back.moved, rel=0.03)
+
+
+@pytest.mark.parametrize("half", ["attention", "mlp"])
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_in_32_bit_nothing_is_widened(family: str, attention: str, half: str) -> None:
+    """Launches one by one; bytes within 3 %."""
+    own = block_of(family, attention, compiled=False, dtype="fp32")[half]
+    block = torch_block(family, attention)
+    ahead, back = dispatched(block, "feed" if half == "mlp" else half, torch.float32)
+    assert own.streamed is not None
+    assert (own.kernels, own.launched_backward) == (len(ahead.ops), len(back.ops))
+    assert 4 * own.streamed[0] == pytest.approx(ahead.moved, rel=0.03)
+    assert 4 * own.streamed[1] == pytest.approx(back.moved, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("machine", "dtype", "share"), [("dgx-1v", "fp32", 0.84), ("dgx-a100", "tf32", 0.70)]
+)
+def test_products_in_32_bit_reach_a_share_of_their_own_beside_what_moves_memory(
+    machine: str, dtype: Any, share: float
+) -> None:
+    """Sums are of 4,096 elements up and a few more down: 1 % beside FLOP / (peak x share)."""
+    cluster = {"machine": machine, "ranks": 1}
+    precision = {"parameters": "fp32", "compute": dtype}
+    case = case_of(**{**LARGE, "cluster": cluster, "precision": precision})
+    assert case.pace.efficiency() == share
+    assert case.pace.at_rates
+    device, layers = case.device, case.model.layers
+    block = next(layer for layer in layers if layer.name.endswith("mlp"))
+    assert device is not None
+    assert block.streamed is not None
+    moved = 8 * block.streamed.forward * 4 / (STREAMED * device.memory_bandwidth)
+    products = 8 * block.forward_flop / (device.peak_for(dtype) * share)
+    taken = case.pace.times(8)[layers.index(block)].forward
+    assert taken - moved == pytest.approx(products, rel=0.02)
 
 
 @pytest.mark.parametrize(("experts", "chosen", "inner"), [(8, 2, 352), (64, 6, 96)])

@@ -19,7 +19,8 @@ from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.compile.strategies.ddp import Ddp
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
-from dpsim.machines.machine import load_device
+from dpsim.machines.devices import USABLE
+from dpsim.machines.machine import device_names, load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import TOGETHER, Recompute, layer_times
@@ -27,6 +28,7 @@ from dpsim.models.memory import (
     FITTING,
     UNFIT,
     Activations,
+    MemorySection,
     activations,
     in_flight_bytes,
     memory_use,
@@ -43,7 +45,7 @@ from dpsim.predict.prediction import predict
 from dpsim.predict.savings import SAVINGS
 from dpsim.report.sentences import advice_text
 
-MB = 1e6
+MB, GIB = 1e6, 2.0**30
 #: sequence, width and heads of GPT-3; 5 a s / h is 80
 GPT3 = {"hidden": 12288, "heads": 96, "sequence_length": 2048, "blocks": 1}
 
@@ -262,6 +264,39 @@ def test_350_million_parameters_under_ddp_take_7_gb_and_5_6_with_views(
 
 
 # -- pipelines ------------------------------------------------------------------------------------
+
+
+# -- what the device has ---------------------------------------------------------------------------
+
+
+def test_a_device_has_what_it_says_of_itself_and_others_what_such_devices_say() -> None:
+    """The constants are those of the files: extremes and median."""
+    devices = [load_device(name) for name in device_names()]
+    told = sorted(one.usable / one.memory for one in devices if one.usable)
+    least, point, most = USABLE
+    assert (told[0], told[-1]) == pytest.approx((least, most), abs=0.002)
+    assert told[len(told) // 2] == pytest.approx(point, abs=0.003)
+    known, other = load_device("rtx4090"), load_device("titan-v")
+    assert known.room == (23.61 * GIB,) * 3
+    assert other.usable == 0
+    assert other.room == pytest.approx([share * 12 * GIB for share in USABLE])
+
+
+def test_a_step_of_all_that_a_device_is_sold_with_does_not_fit() -> None:
+    exact = MemorySection(fragmentation=0.0, runtime=0.0)
+    for name, size, said in [
+        ("rtx4090", 22.4, "yes"),  # 5 % more still fits
+        ("rtx4090", 23.6, "likely"),
+        ("rtx4090", 23.7, "unlikely"),  # 5 % less would fit
+        ("rtx4090", 25.0, "no"),
+        ("titan-v", 10.3, "yes"),  # 5 % more fits into 10.92
+        ("titan-v", 10.5, "likely"),
+        ("titan-v", 12.0, "unlikely"),
+        ("titan-v", 13.4, "unlikely"),  # 5 % less fits into 12.78
+        ("titan-v", 13.6, "no"),
+    ]:
+        used = memory_use({"parameters": size * GIB}, load_device(name), exact)
+        assert used.fits == said, (name, size)
 
 
 def equal_stages(p: int, m: int, schedule: dict[str, Any], chunks: int = 1) -> Case:

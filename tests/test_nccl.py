@@ -13,6 +13,7 @@ from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends import nccl as backend
 from dpsim.backends._nccl_graph import graph_of
+from dpsim.backends._nccl_thresholds import ll_limit, tree_limit
 from dpsim.backends._nccl_tuning import Tuning, tree_correction
 from dpsim.backends.nccl import Nccl
 from dpsim.compile.program import Cast, Op, Program
@@ -20,7 +21,7 @@ from dpsim.core import constants
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Refused, build
 from dpsim.machines.fabrics import Edge
-from dpsim.machines.machine import load_machine
+from dpsim.machines.machine import device_names, load_device, load_machine
 from dpsim.machines.topology import Topology
 from dpsim.play import Costs, Play, event
 
@@ -112,6 +113,40 @@ def test_what_is_chosen_depends_on_size_machine_and_version() -> None:
     assert chosen(nodes, 1e9) == "nvls_tree simple"
     assert chosen(nodes, 1e3, version="2.3") == "ring ll"
     assert chosen(machine("dgx-a100", 4), 1e9, version="2.18").endswith("simple")
+
+
+def test_before_2_5_sizes_choose() -> None:
+    """Latencies of two nodes with four GPUs: a ring's 7 x 6 us, a tree's 15 + 3 x 4, so that trees
+    save 15 us; at 5 GB/s of a ring and 2/3 of it of a tree they lose 1 us every 10 kB."""
+    assert tree_limit(8, 2, 1, nvlink=False) == pytest.approx(150e3)
+    assert tree_limit(8, 2, 4, nvlink=True) == math.inf
+    assert tree_limit(32, 4, 4, nvlink=True) == pytest.approx(3 * 4 * 5e3 * (31 * 6 - 30 - 28))
+    assert tree_limit(8, 1, 4, nvlink=True) == tree_limit(2, 2, 4, nvlink=False) == 0
+    cards = machine("rtx2080ti-8", 2, gpus_per_node=4)
+    assert chosen(cards, 120e3, version="2.4") == "tree ll"
+    assert chosen(cards, 140e3, version="2.4") == "tree simple"
+    assert chosen(cards, 160e3, version="2.4") == "ring ll"
+    assert chosen(cards, 1e8, version="2.4") == "ring simple"
+    assert chosen(cards, 1e8, version="2.5") == "tree simple"
+    assert chosen(cards, 140e3, version="2.3") == "ring ll"
+    assert chosen(machine("dgx-1v", 2), 1e9, version="2.4") == "tree simple"
+
+
+def test_before_2_5_threads_say_what_ll_is() -> None:
+    """256 threads of one channel, each with 64 bytes for every one of eight ranks, twice between
+    nodes: 256 KiB."""
+    assert ll_limit(1e9, 8, 1, 2) == 256 * 8 * 64 * 2
+    assert ll_limit(1e9, 8, 1, 1) == ll_limit(1e9, 8, 1, 2, capability=61) == 256 * 8 * 64
+    assert ll_limit(512, 8, 4, 1) == 64 * 8 * 64
+    assert ll_limit(1e9, 1, 1, 2, tree=True) == 256 * 64 * 2 * 4
+
+
+def test_before_2_5_a_ring_without_nvlink_is_one_connection() -> None:
+    cards, modules = machine("rtx2080ti-8", 2), machine("dgx-1v", 2)
+    old, new = (Tuning(graph_of(cards, world(cards)), version) for version in ((2, 4), (2, 5)))
+    assert (old.connections, new.connections) == (1, 2)
+    graph = graph_of(modules, world(modules))
+    assert Tuning(graph, (2, 4)).connections == Tuning(graph, (2, 5)).connections
 
 
 def test_ll128_needs_nvlink() -> None:
@@ -720,6 +755,40 @@ def test_one_way_through_host_memory_is_twice_as_fast_between_two(
     assert many[0] == many[1]
     reduced = [Nccl().plan("all_reduce", range(2), 2**28, t).seconds for t in pair]
     assert reduced[0] == reduced[1]
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_to_all"])
+@pytest.mark.parametrize("kind", ["infiniband", "roce", "ethernet"])
+def test_nics_that_do_not_reach_the_gpus_carry_less(operation: str, kind: str) -> None:
+    """GeForce has no GPUDirect RDMA: the fitted share of what NICs carry otherwise.  Sockets go
+    through the host on every GPU."""
+    lent = load_device("rtx-a5000")
+    machine = load_machine("rack-25gbe")
+    found = []
+    for device in (lent, replace(lent, gpudirect=False)):
+        fitted = machine.holding(device, 1)
+        topology = fitted.topology(2, gpus_per_node=1, inter_node_kind=kind)
+        found.append(Nccl().plan(operation, range(2), 2**33, topology).phases[0].seconds)
+    shipped = constants.shipped("nccl")
+    left = shipped[f"{kind}.hosted"].value if kind != "ethernet" else 1.0
+    assert found[0] / found[1] == pytest.approx(left)
+
+
+def test_geforce_and_titan_have_no_gpudirect() -> None:
+    devices = [load_device(name) for name in device_names()]
+    without = {d.name for d in devices if not d.gpudirect}
+    assert without == {d.name for d in devices if d.name.upper().startswith(("GEFORCE", "TITAN"))}
+    assert len(without) == 12
+
+
+@pytest.mark.parametrize(("name", "rate"), [("dgx-a100", 192e9), ("dgx-h100", 384e9)])
+def test_rings_over_infiniband_come_near_the_line_rate(name: str, rate: float) -> None:
+    """192 GB/s on eight HDR (NVIDIA/nccl issue 1576), 46 to 48 a NIC on NDR (nccl-tests issue
+    290): within a tenth of these."""
+    topology = machine(name, 2)
+    backend = Nccl(algorithm="ring", protocol="simple")
+    (phase,) = backend.plan("all_reduce", world(topology), 2**34, topology).phases
+    assert 2 * 15 / 16 * 2**34 / (phase.latency + phase.seconds) == pytest.approx(rate, rel=0.1)
 
 
 def test_later_generations_of_efa_have_shorter_hops_at_any_rate() -> None:

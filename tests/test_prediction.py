@@ -15,7 +15,9 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.machine import load_machine
 from dpsim.models.architectures.resnet50 import ResNet50
+from dpsim.predict.bottleneck import slowed
 from dpsim.predict.laws import amdahl
+from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
 from dpsim.predict.unused import unused
 
@@ -239,6 +241,35 @@ def test_jitter_costs_the_maximum_over_ranks_not_the_mean() -> None:
 def test_a_slow_rank_slows_everybody_and_is_named() -> None:
     slow = answer(TOY, cluster={"ranks": 4}, variability={"slow_ranks": {3: 3.0}})["points"][0]
     assert slow["bottleneck"] == "stragglers"
+
+
+@pytest.mark.parametrize(("contention", "limit"), [(0.0, "compute"), (9.0, "inter_node_network")])
+def test_what_collectives_cost_compute_is_the_networks(contention: float, limit: str) -> None:
+    """Backward of b takes 1 ms, its all-reduce 3 ms, beside which a's backward (4 ms) goes on ten
+    times as slowly: 0.3 ms of it in 3 ms.  Of 1 + 3 + 3.7 ms of compute 2.7 ms are lost to the
+    all-reduce, and a's own takes 3 ms."""
+    half = {"parameters": 7864320, "forward": "0 s"}  # 30 MiB
+    scenario = {
+        "model": {
+            "layers": [
+                {"name": "a", "backward": "4 ms", **half},
+                {"name": "b", "backward": "1 ms", **half},
+            ]
+        },
+        "cluster": {"ranks": 2},
+        "collective": {"backend": "ideal", "latency": "0 s", "bandwidth": "10 MiB/ms"},
+        "strategy": {"kind": "ddp"},
+        "optimizer": {"kind": "none"},
+        "compute": {"contention": contention},
+    }
+    found = predict(load(scenario, Path(), "test"))
+    point, outcome = found.points[0], found.outcomes[0]
+    assert isinstance(point, Point)
+    assert outcome.played is not None
+    lost = slowed(outcome.case, outcome.played.timeline.last)
+    assert lost == pytest.approx(0.3 * contention * 1e-3)
+    assert point.step_time_s == pytest.approx(8e-3 + lost)
+    assert point.bottleneck == limit
 
 
 def test_a_faster_network_is_never_slower_here() -> None:

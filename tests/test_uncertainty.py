@@ -138,9 +138,9 @@ def test_widths_are_those_of_how_the_level_is_known() -> None:
     model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
     kernels = case(model=model, cluster=ampere)
     cases = {
-        "kernels": [kernels],
+        "kernels": [kernels, bert(1, "fp32")],
         "shares": [
-            bert(1, "fp32"),
+            bert(1, "fp32", machine="dgx-1p"),
             case(model=model, cluster=ampere, compute={"efficiency": 0.5}),
             case(cluster=ampere),
         ],

@@ -725,10 +725,7 @@ def test_published_curves_are_met_between_their_own_sizes(step: int, most: float
 @pytest.mark.usefixtures("real")
 def test_published_curves_are_predicted_where_their_library_is_modelled() -> None:
     document = validate_collectives(SAMPLE)
-    assert document["status"] == {"predicted": 108, "refused": 9}
-    assert document["by_operation"]["all_reduce"]["refused"] == 9
-    (reason,) = document["overall"]["refusals"]
-    assert "host memory" in reason
+    assert document["status"] == {"predicted": 117}
     overall = document["overall"]
     assert overall["median_error"] < overall["baselines"]["nccl_bare"]["median_error"]
     assert overall["median_error"] < overall["baselines"]["alpha_beta"]["median_error"]

@@ -18,6 +18,7 @@ from dpsim.core.arrays import Array
 from dpsim.core.plugins import find, names
 from dpsim.core.record import Refused, build, dump
 from dpsim.describe.scenario import load, read
+from dpsim.predict.player import step_time
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.variability import (
@@ -610,7 +611,12 @@ def test_racks_need_their_size() -> None:
     [
         (["variability.jitter=0.5 %"], True),
         (["variability.jitter=0.5 %", "compute.spread=0.04"], False),
-        (["variability.jitter=0"], False),
+        (["variability.jitter=0"], True),
+        (["variability.shared={factor: {kind: gamma, spread: 0.1}, per: node}"], True),
+        (["variability.shared={factor: {kind: gamma, spread: 0.1}, per: all}"], False),
+        (["variability.preset=llama3"], False),
+        (["variability.preset=megascale"], False),
+        (["variability.co_tenant={share: 0.2, probability: 0.1}"], False),
         (["variability.slow_ranks={3: 1.5}"], False),
         (["variability.pauses={duration: 1 ms, every: 10}"], False),
         ([], False),
@@ -622,6 +628,28 @@ def test_stated_variability_says_what_it_takes_the_place_of(sets: list[str], sai
     assert Case(loaded.points[-1], loaded.base).script.unsaid == pytest.approx(
         0.041 if said else 0.0, abs=5e-4
     )
+
+
+def test_what_takes_nothing_changes_nothing_and_a_little_jitter_is_as_none() -> None:
+    """No cause makes a step quicker than it is where the cause is as small as can be."""
+
+    def seconds(*sets: str) -> float:
+        loaded = read("quickstart", ["cluster.ranks=16", *sets])
+        return step_time(Case(loaded.points[-1], loaded.base))
+
+    nothing = seconds()
+    for idle in (
+        "variability.co_tenant={share: 0, probability: 0.1}",
+        "variability.random_slow={probability: 1e-9, factor: 1.5}",
+        "variability.shared={factor: {kind: uniform, low: 1, high: 1.000001}, per: all}",
+    ):
+        assert seconds(idle) == pytest.approx(nothing, rel=1e-5), idle
+    assert seconds("variability.co_tenant={share: 0.2, probability: 0.1}") > nothing
+    none = seconds("variability.jitter=0")
+    assert none == pytest.approx(seconds("compute.spread=0"), rel=1e-12)
+    assert none < nothing
+    assert seconds("variability.jitter=1e-9") == pytest.approx(none, rel=1e-6)
+    assert none < seconds("variability.jitter=1 %") < seconds("variability.jitter=2 %")
 
 
 @pytest.mark.parametrize("often", [{"every": 5}, {"interval": "1 s"}])

@@ -17,6 +17,8 @@ PROTOCOLS = ("ll", "ll128", "simple")
 NEWEST, OLDEST = (2, 30), (2, 0)
 #: trees came with 2.4, LL128 with 2.5, NVLS with 2.17, NVLS trees with 2.18, PAT with 2.23
 TREES, LL128, NVLS, NVLS_TREES, PAT = (2, 4), (2, 5), (2, 17), (2, 18), (2, 23)
+#: from this version on NCCL chooses by estimates of the times, before by sizes
+ESTIMATES = (2, 5)
 #: CollNet Chain and Direct came with 2.14 (2.6 to 2.13 have one CollNet, which is none of them);
 #: SHARP's all-gathers and reduce-scatters with 2.20 (release notes of SHARP 3.5.2)
 COLLNET, SHARP_GATHERS = (2, 14), (2, 20)

@@ -1,4 +1,5 @@
-"""How NCCL chooses: its estimate of every algorithm and protocol, and the least of them.
+"""How NCCL chooses: its estimate of every algorithm and protocol, and the least of them; before
+2.5, by sizes (`_nccl_thresholds`).
 
 NVIDIA/nccl src/graph/tuning.cc (`ncclTopoTuneModel`, `ncclTopoGetAlgoTime`) and src/enqueue.cc
 (`topoGetAlgoInfo`), 2.30.7; constants by version in `_nccl_tables`.  The estimates rank; they were
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import NcclGraph, rounded_down
 from dpsim.backends._nccl_tables import Era
+from dpsim.backends._nccl_thresholds import ll_limit, tree_limit
 from dpsim.core.lean import dataclass
 
 _ONE_PASS = ("all_gather", "reduce_scatter")
@@ -62,13 +64,36 @@ class Tuning:
     def choices(
         self, operation: str, size: float, algorithm: str = "auto", protocol: str = "auto"
     ) -> list[Choice]:
-        """Every pair that this version has for `operation` here, fastest first."""
+        """Every pair that this version has for `operation` here, the one that it takes first: the
+        fastest by its estimates, or by size."""
         found = []
         for name in ALGORITHMS if algorithm == "auto" else (algorithm,):
             for proto in tables.PROTOCOLS if protocol == "auto" else (protocol,):
                 if self.allowed(operation, name, proto, exact=protocol != "auto"):
                     found.append(Choice(name, proto, self.seconds(operation, name, proto, size)))
-        return sorted(found, key=lambda choice: choice.seconds)
+        if self.version >= tables.ESTIMATES:
+            return sorted(found, key=lambda choice: choice.seconds)
+        name, proto = self._by_size(operation, size)
+        return sorted(found, key=lambda c: (c.algorithm != name, c.protocol != proto, c.seconds))
+
+    def _by_size(self, operation: str, size: float) -> tuple[str, str]:
+        """The pair that versions before 2.5 take, whatever the estimates say."""
+        graph, channels = self.graph, self.connections * max(self.graph.nics, 1)
+        trees = operation == "all_reduce" and self.version >= tables.TREES
+        limit = tree_limit(graph.ranks, graph.nodes, channels, graph.linked) if trees else 0.0
+        tree = trees and size <= limit
+        chunks = 1 if tree or operation in ROOTED else graph.ranks
+        low = ll_limit(size, chunks, channels, graph.nodes, tree=tree, capability=graph.capability)
+        return "tree" if tree else "ring", "ll" if size <= low else "simple"
+
+    @property
+    def connections(self) -> int:
+        """Connections that a NIC sends over: a ring has one a channel, and NCCL doubles the
+        channels of its search (src/graph/connect.cc); before 2.5 with NVLink only
+        (src/misc/rings.cc)."""
+        graph = self.graph
+        doubled = self.version >= tables.ESTIMATES or graph.linked
+        return max(1, (2 if doubled else 1) * graph.channels // max(graph.nics, 1))
 
     def allowed(self, operation: str, algorithm: str, protocol: str, *, exact: bool) -> bool:
         """Whether NCCL has this pair (`tuning.cc`, enabled algorithms and protocols); `exact`: this

@@ -20,7 +20,7 @@ from dpsim.models.memory import (
 
 #: blocks beyond which no cut is looked for: the search takes (stages x blocks^2) steps
 MAX_BLOCKS = 500
-#: shares of the device's memory that are tried: what a recomputed block takes is not counted here
+#: shares of what the device has that are tried: what a recomputed block takes is not counted here
 LIMITS = (1.0, 0.95, 0.85)
 
 Stages = tuple[tuple[str, ...], ...]
@@ -52,7 +52,7 @@ def cuts_that_fit(case: Case) -> Iterator[Stages]:
     seconds = _sums([sum(times[i].forward + times[i].backward for i in item) for item in items])
     lost = (FRAGMENTATION if case.scenario.strategy.fused_kernels else FRAGMENTATION_LAZY)[1]
     for limit in LIMITS:
-        room = max((limit * device.memory - RUNTIME_BYTES) / (1 + lost), 1.0)
+        room = max((limit * device.room[1] - RUNTIME_BYTES) / (1 + lost), 1.0)
 
         def cost(stage: int, first: int, end: int, room: float = room) -> float:
             size = states[end] - states[first] + flights[stage] * (kept[end] - kept[first])

@@ -32,7 +32,7 @@ from dpsim.models.compute import (
     layer_times,
 )
 from dpsim.models.eight_bits import PRODUCTS_SHARE
-from dpsim.models.execution import NARROW, PRODUCTS, Execution, executed, floor_of, knows
+from dpsim.models.execution import Execution, executed, floor_of, knows, reached
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import load
 from dpsim.models.sums import GradientSums
@@ -230,13 +230,13 @@ class Pace:
 
     def efficiency(self, kind: int = 0) -> float:
         """Share of the device's peak that kernels reach: as given, else as fitted for devices of
-        its generation in this dtype, else DEFAULT_EFFICIENCY; of 16-bit products alone where
+        its generation in this dtype, else DEFAULT_EFFICIENCY; of products alone where
         kernels are known."""
         given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
         if self._kernelwise(device):
-            return PRODUCTS[device.generation]
+            return reached(device, self.work.precision.compute)[0]
         found = fitted(f"{self._class_of(device)}.efficiency", device)
         return found or DEFAULT_EFFICIENCY
 
@@ -246,7 +246,7 @@ class Pace:
         device, dtype = self.kinds[kind], self.work.precision.compute
         if self.compute.efficiency is not None or device is None or not self._kernelwise(device):
             return WHOLE
-        return Shares(PRODUCTS_SHARE if dtype == "fp8" else 1.0, NARROW[device.generation])
+        return Shares(PRODUCTS_SHARE if dtype == "fp8" else 1.0, reached(device, dtype)[1])
 
     def _kernelwise(self, device: Device | None) -> bool:
         """Whether it is known what products alone reach on `device`."""

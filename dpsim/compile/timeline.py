@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsim.compile.intervals import length, minus, union
 from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND, Cast, Op, Program
 from dpsim.core.arrays import Array, IntArray
 from dpsim.core.lean import dataclass
@@ -305,13 +306,13 @@ def split_of(
     cut = ((max(a, low), min(b, high)) for a, b in before)
     talking += [(a, b) for a, b in cut if b > a]
     compute = sum(b - a for a, b in busy)
-    working = _union(busy + stalled)
-    exposed = _length(_minus(_union(talking), working))
+    working = union(busy + stalled)
+    exposed = length(minus(union(talking), working))
     idle = remainder(high - low, compute + exposed, abs(high))
     bubble = 0.0
     if program.transfers:
-        taken = _union([*working, *talking])
-        bubble = min(_length(_minus(_bubbles(program, column, origin), taken)), idle)
+        taken = union([*working, *talking])
+        bubble = min(length(minus(_bubbles(program, column, origin), taken)), idle)
     return Split(compute, exposed, bubble, idle - bubble)
 
 
@@ -351,37 +352,3 @@ def _awaits_stage(ops: tuple[Op, ...], end: Sequence[float], index: int, since: 
         if ops[gate].operation in (RECEIVE, BARRIER) or ops[gate].control:
             return True
         index = gate
-
-
-def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    merged: list[tuple[float, float]] = []
-    for a, b in sorted(spans):
-        if merged and a <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], b))
-        else:
-            merged.append((a, b))
-    return merged
-
-
-def _minus(
-    spans: list[tuple[float, float]], holes: list[tuple[float, float]]
-) -> list[tuple[float, float]]:
-    """`spans` without `holes`; both sorted and disjoint."""
-    left, k = [], 0
-    for a, b in spans:
-        while k < len(holes) and holes[k][1] <= a:
-            k += 1
-        at = k
-        while at < len(holes) and holes[at][0] < b:
-            c, d = holes[at]
-            if c > a:
-                left.append((a, c))
-            a = max(a, d)
-            at += 1
-        if b > a:
-            left.append((a, b))
-    return left
-
-
-def _length(spans: list[tuple[float, float]]) -> float:
-    return sum(b - a for a, b in spans)

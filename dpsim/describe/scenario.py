@@ -31,7 +31,7 @@ from dpsim.core.overrides import (
 )
 from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, record
-from dpsim.describe.bundled import base_and_name, find
+from dpsim.describe.bundled import base_and_name, check_command, find
 from dpsim.describe.convergence import Training
 from dpsim.describe.parallel import Parallel
 from dpsim.describe.sections import (
@@ -345,10 +345,7 @@ def load(
     data: dict[str, Any], base: Path, name: str, *, origins: dict[str, str] | None = None
 ) -> Loaded:
     """A Loaded scenario from plain data."""
-    if "jobs" in data:
-        raise Refused(
-            "several jobs are predicted by `dpsim compare`; here a scenario has one job", ("jobs",)
-        )
+    check_command(data)
     scenario = build(Scenario, data, file=True)
     changes = sweep_changes(data)
     rest = {key: value for key, value in data.items() if key != "sweep"}
@@ -388,8 +385,8 @@ def _with_jitter(scenario: Scenario, data: Mapping[str, Any], base: Path) -> Sce
     """`scenario` with the jitter that its calibration measured, unless `data` gives one."""
     given = scenario.calibration
     steps = None if given is None else calibrated.find(given, base).jitter
-    if steps is None or "jitter" in (data.get("variability") or {}):
-        return scenario
+    if steps is None or not steps.jitter or "jitter" in (data.get("variability") or {}):
+        return scenario  # a single step, or steps that were all alike, tell of no spread
     jitter = min(steps.jitter, 1.0)
     return replace(scenario, variability=replace(scenario.variability, jitter=jitter))
 

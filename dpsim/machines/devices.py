@@ -22,6 +22,11 @@ LinkKind = Literal[
 #: wires that belong to the devices they join
 PEER_LINKS = ("nvlink", "nvswitch", "xgmi", "ici")
 
+#: what programs have of the memory that a device is sold with, as a share of it, where nobody has
+#: told: least, point and most of the devices of which it was told (topologies/devices).  Those with
+#: error correction in GDDR have least, those whose data sheets say decimal GB most
+USABLE = (0.91, 0.986, 1.065)
+
 
 @record
 class Link:
@@ -54,11 +59,15 @@ _GENERATIONS = (
 class Device:
     """One accelerator.  `peak` is dense FLOP/s per dtype, `memory` bytes, `memory_bandwidth` B/s.
 
-    `launch_overhead` is the least time one kernel takes on the stream [s]; `power` is the board
-    power [W], `idle_power` what it draws with nothing to do [W], each 0 where unknown;
-    `compute_capability` is NVIDIA's, times ten (H100: 90), or 0; `peer_bandwidth` is what all links
-    to other devices (NVLink, xGMI) carry together, one way [B/s], as the library of collectives
-    counts them, 0 where there are none.
+    `memory` is what it is sold with, `usable` what of it programs have: what CUDA, HIP and torch
+    call the device's total [B], less than what is sold by what the driver and error correction
+    keep; 0 where nobody has told.  `launch_overhead` is the least time one kernel takes on the
+    stream [s]; `power` is the board power [W], `idle_power` what it draws with nothing to do [W],
+    each 0 where unknown; `compute_capability` is NVIDIA's, times ten (H100: 90), or 0;
+    `peer_bandwidth` is what all links to other devices (NVLink, xGMI) carry together, one way
+    [B/s], as the library of collectives counts them, 0 where there are none; `gpudirect`
+    says whether NICs can read and write its memory (GPUDirect RDMA), without which bytes for other
+    nodes go through the host's.
     """
 
     name: Text
@@ -70,6 +79,8 @@ class Device:
     idle_power: units.Watts = 0.0
     compute_capability: Natural = 0
     peer_bandwidth: units.NoBytesPerSecond = 0.0
+    usable: units.Bytes = 0.0
+    gpudirect: bool = True
 
     def __post_init__(self) -> None:
         for dtype in self.peak:
@@ -82,6 +93,14 @@ class Device:
         where there is none."""
         known = [name for low, name in _GENERATIONS if low <= self.compute_capability]
         return known[-1] if known else "other"
+
+    @property
+    def room(self) -> tuple[float, float, float]:
+        """Bytes that programs have: at least, as far as is known, and at most."""
+        if self.usable:
+            return (self.usable,) * 3
+        least, point, most = (share * self.memory for share in USABLE)
+        return least, point, most
 
     def peak_for(self, dtype: str) -> float:
         """Peak FLOP/s for arithmetic in `dtype`; ValueError names the dtypes the device states."""

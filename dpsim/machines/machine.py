@@ -127,6 +127,7 @@ class Machine:
             nics=_whole(nics_per_node, "nics_per_node", 0, self._nics(gpus)),
             ranks=ranks,
             compute_capability=self.device.compute_capability,
+            gpudirect=self.device.gpudirect,
             crossing=way,
         )
 

@@ -2,7 +2,7 @@
 
 Kernels run one after the other: products at the rate that products reach, flash attention at its
 own, and what else there is as fast as it streams through memory.  Where nothing is said, that holds
-of transformers in 16 and 8 bits on devices whose products were measured (`PRODUCTS`).
+of transformers on devices whose products were measured in their dtype (`PRODUCTS`, `SINGLE`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dpsim.models.streams import Kernels, Streamed
 
 #: dtypes in which tensor cores run flash attention
 HALF = ("bf16", "fp16", "fp8")
+#: those whose elements take 32 bits
+_SINGLE = ("fp32", "tf32")
 #: shares of the dense 16-bit peak that large matrix products reach on devices of a generation, in
 #: training: medians of measured shapes with 4,096 and more columns (ai-dynamo/aiconfigurator,
 #: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57), which are bursts, times what loops
@@ -34,6 +36,12 @@ PRODUCTS = {"volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwe
 #: Ampere's.  `PRODUCTS` are of sums of `WIDE` elements
 NARROW = {"volta": 140.0, "ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0}
 WIDE = 4096.0
+#: the same two of products in 32 bits.  Volta's fp32: 32 shapes of DeepBench on a V100 (500 and
+#: more rows, columns and elements of a sum), up to 0.2 s each, reach 0.84 of the peak in the median
+#: of all layouts, and half of that with sums of 33 +- 39 (baidu-research/DeepBench).  Ampere's tf32
+#: reaches of its peak what 16 bits do of theirs (A100: 116 of 156 TFLOP/s beside 230 of 312,
+#: mli/transformers-benchmarks), and with equal sums, for twice the bytes meet half the rate
+SINGLE = {("volta", "fp32"): (0.84, 33.0), ("ampere", "tf32"): (0.70, 140.0)}
 #: shares of it that causal attention reaches forward and backward, with 2.5 times forward's FLOP in
 #: backward.  flash: Dao, arXiv:2307.08691, and SimuMax's kernels on A100; Shah et al.,
 #: arXiv:2407.08608 (H100: 35 to 40 %).  flash3: the same, and its tables at 4,096 tokens and more.
@@ -60,8 +68,9 @@ class Execution:
     compile      true: torch.compile, whose kernels do what neighbours compute element by element at
                  once; false: torch runs every operation by itself; left out: the kernels of a
                  hand-tuned library, which move as much as compiled ones; where products were not
-                 measured (before Volta, in 32 bit) and with compute.efficiency one share of the
-                 peak for all that a layer does.  Transformers only
+                 measured (before Volta; in 32 bit all but Volta's fp32 and Ampere's tf32) and with
+                 compute.efficiency one share of the peak for all that a layer does.  Transformers
+                 only
     code         whose code torch runs one by one, with compile: false; huggingface/nanotron's Llama
                  has norms and rotary positions in one kernel each, copies between layouts, and a
                  loss in 32 bit
@@ -114,7 +123,7 @@ def executed(
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
         own = "library" if fused and kind == "flash" else kind
-        return _by_library(model, own, device) if rated and knows(device, dtype) else model
+        return _by_library(model, own, device, dtype) if rated and knows(device, dtype) else model
     if any(layer.forward is not None for layer in model.layers):
         message = "the layers state their durations, however kernels are made; leave it out"
         raise Refused(message, ("execution", "compile"))
@@ -124,9 +133,12 @@ def executed(
             "(host.kernels says which share a compiler leaves; cuda_graphs goes with any model)",
             ("execution", "compile"),
         )
-    pace = _pace(kind, device.generation if device else "other")
+    pace = _pace(kind, device, dtype)
     _accept_lists(model, execution, autocast=autocast)
-    layers = (_layer(layer, pace, execution, autocast=autocast) for layer in model.layers)
+    single = dtype in _SINGLE
+    layers = (
+        _layer(layer, pace, execution, autocast=autocast, single=single) for layer in model.layers
+    )
     return replace(model, layers=tuple(layers))
 
 
@@ -165,10 +177,25 @@ def _kinds(layers: Iterable[Layer]) -> str:
 
 def knows(device: Device | None, dtype: str) -> bool:
     """Whether it is known what products in `dtype` reach on `device`."""
-    return device is not None and device.generation in PRODUCTS and dtype in HALF
+    return device is not None and _reached(device.generation, dtype) is not None
 
 
-def _by_library(model: Model, kind: str, device: Device | None) -> Model:
+def reached(device: Device, dtype: str) -> tuple[float, float]:
+    """Share of the peak in `dtype` that large products reach on `device`, and elements of a sum at
+    which they reach half of it; KeyError where it is not known."""
+    found = _reached(device.generation, dtype)
+    if found is None:
+        raise KeyError(f"products in {dtype} on {device.name}")
+    return found
+
+
+def _reached(generation: str, dtype: str) -> tuple[float, float] | None:
+    if dtype in HALF and generation in PRODUCTS:
+        return PRODUCTS[generation], NARROW[generation]
+    return SINGLE.get((generation, dtype))
+
+
+def _by_library(model: Model, kind: str, device: Device | None, dtype: str) -> Model:
     """`model` whose layers are a hand-tuned library's kernels, which move what a compiler's do
     (fused norms, residuals, rotary positions, activations and losses: NVIDIA/TransformerEngine,
     NVIDIA/Megatron-LM megatron/core/fusions, linkedin/Liger-Kernel) or what
@@ -178,10 +205,10 @@ def _by_library(model: Model, kind: str, device: Device | None) -> Model:
     timed = any(layer.forward is not None for layer in model.layers)
     if timed or not inside or any(_of_library(layer) is None for layer in inside):
         return model
-    pace = _pace(kind, device.generation if device else "other")
+    pace = _pace(kind, device, dtype)
     layers = []
     for layer in model.layers:
-        own = _counted(layer, _of_library(layer), pace)
+        own = _counted(layer, _of_library(layer), pace, single=dtype in _SINGLE)
         launches = layer.kernels, layer.backward_kernels
         layers.append(replace(own, kernels=launches[0], backward_kernels=launches[1], library=True))
     return replace(model, layers=tuple(layers))
@@ -212,11 +239,12 @@ def _attention(
     return asked
 
 
-def _pace(kind: str, generation: str) -> tuple[float, float] | None:
+def _pace(kind: str, device: Device | None, dtype: str) -> tuple[float, float] | None:
     """Shares of the peak of attention forward and backward.  On generations without figures it
-    loses against products what it loses on Ampere; None: its kernels are products."""
-    known = ATTENTION.get(kind)
-    if known is None or generation not in PRODUCTS:
+    loses against products what it loses on Ampere; None: its kernels are products, as in fp32,
+    where these are so slow that nothing beside them counts."""
+    known, generation = ATTENTION.get(kind), device.generation if device else "other"
+    if known is None or generation not in PRODUCTS or dtype == "fp32":
         return None
     if generation in known:
         return known[generation]
@@ -226,16 +254,24 @@ def _pace(kind: str, generation: str) -> tuple[float, float] | None:
 
 
 def _layer(
-    layer: Layer, pace: tuple[float, float] | None, execution: Execution, *, autocast: bool
-) -> Layer:
+    layer: Layer, pace: tuple[float, float] | None, execution: Execution, *,
+    autocast: bool, single: bool,
+) -> Layer:  # fmt: skip
     """`layer` kernel by kernel; as it is where its kernels are not counted so."""
     counted = execution.list_of(layer)
-    return _counted(layer, (counted and counted.autocast if autocast else None) or counted, pace)
+    if counted is not None and autocast:
+        counted = counted.autocast or counted
+    return _counted(layer, counted, pace, single=single)
 
 
-def _counted(layer: Layer, counted: Kernels | None, pace: tuple[float, float] | None) -> Layer:
+def _counted(
+    layer: Layer, counted: Kernels | None, pace: tuple[float, float] | None, *, single: bool
+) -> Layer:
+    """`layer` with the kernels `counted`, or those of them in 32 bit (`single`)."""
     if counted is None:
         return layer
+    if single:
+        counted = counted.single or counted
     stored = layer.again_kernels > 0
     return replace(
         layer,

@@ -54,6 +54,11 @@ keeps what runs between halves in 32 bit and casts where a product begins:
 * Rotary positions are in 32 bit, with two casts: 12, 18 (q + k) | 20, 27 (q + k).  A composed
   activation raises to a power in 32 bit: nine, 35 f, and a cast of its output | 14, 56 f, and one.
 
+**In 32 bit** (fp32 and tf32; elements are of 32 bit then, a mask's a quarter of one) nothing is
+widened or cast: eagerly a root-mean-square norm is six kernels, 7 h | 15, 27 h with the residual's
+gradients, torch's softmax of stored scores 2 a s | 3 a s, and the loss a log-softmax and a sum,
+2 V | 4 V.
+
 Source: huggingface/transformers `models/llama/modeling_llama.py`, `models/gpt2/modeling_gpt2.py`,
 `activations.py`; what torch 2.13 dispatches for modules written so, on the meta device
 (`tests/test_kernels.py`), and inductor's own schedule of them (`validation/kernels.py`).
@@ -61,7 +66,7 @@ Source: huggingface/transformers `models/llama/modeling_llama.py`, `models/gpt2/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dpsim.core.lean import dataclass
 from dpsim.models import Tensor
@@ -112,14 +117,21 @@ class KernelPass:
 
 @dataclass
 class KernelPasses:
-    """Forward and backward of a layer, run eagerly or compiled, in one dtype or under autocast."""
+    """Forward and backward of a layer, run eagerly or compiled, in 16 bit, under autocast, or in
+    32 bit (`single`)."""
 
     compiled: bool
     autocast: bool = False
+    single: bool = False
 
     def __post_init__(self) -> None:
         self.forward, self.backward = KernelPass(), KernelPass()
         self.weights = 0.0
+
+    @property
+    def mask(self) -> float:
+        """Elements of a byte."""
+        return 0.25 if self.single else 0.5
 
     def norm(self, norms: int, width: float, *, rms: bool, whole: bool = True) -> None:
         """`norms` norms of `width` elements, and what their input's other user adds; `whole`: not
@@ -133,6 +145,8 @@ class KernelPasses:
         if self.autocast:
             eager = ((6, 14), (15, 54)) if rms else ((1, 4), (2, 12))
             return ((1, 3), (2, 11)) if self.compiled else eager
+        if rms and self.single and not self.compiled:
+            return (6, 7), (15, 27)
         return ((8, 18), (17, 51)) if rms and not self.compiled else ((1, 2), (2, 6))
 
     def cast(self, width: float, many: int = 1, *, whole: bool = True) -> None:
@@ -147,9 +161,9 @@ class KernelPasses:
         if self.autocast and not self.compiled:
             self.backward.add(1, 3 * width, whole=True)
         if dropout:
-            mask = 0.5 if self.compiled else 2.5
-            self.forward.add(not self.compiled, mask * width, whole=True)
-            self.backward.add(1, 2.5 * width, whole=True)
+            moved = self.mask + 2 * (not self.compiled)
+            self.forward.add(not self.compiled, moved * width, whole=True)
+            self.backward.add(1, (2 + self.mask) * width, whole=True)
 
     def products(self, tensors: Sequence[Tensor]) -> None:
         """A product with every matrix of `tensors`, and its bias."""
@@ -191,10 +205,13 @@ class KernelPasses:
 
     def scored(self, each: float, *, wide: bool) -> None:
         """The products that write and read `each` stored scores, and what is between them: a
-        softmax in 32 bit (`wide`) beside scale and mask, or fused with them."""
+        softmax of torch's (`wide`) beside scale and mask, or fused with them."""
         self.forward.add(2, 2 * each)
         self.backward.add(4, 4 * each)
-        if wide and not self.compiled:
+        if wide and self.single and not self.compiled:
+            self.forward.add(3, 6 * each)
+            self.backward.add(3, 7 * each)
+        elif wide and not self.compiled:
             self.forward.add(4, 10 * each)
             self.backward.add(4, 12 * each)
         else:
@@ -206,8 +223,9 @@ class KernelPasses:
         each = own.scores
         self.scored(each, wide=wide)
         if own.score_dropout:
-            self.forward.add(not self.compiled, (0.5 if self.compiled else 2.5) * each)
-            self.backward.add(not self.compiled, (0.5 if self.compiled else 2.5) * each)
+            moved = self.mask + 2 * (not self.compiled)
+            self.forward.add(not self.compiled, moved * each)
+            self.backward.add(not self.compiled, moved * each)
         self.forward.add(1, 2 * own.query)
         copies = 2 if own.products == 1 and not self.compiled else 1
         self.backward.add(copies, 2 * own.query * copies)
@@ -254,11 +272,15 @@ def attention_kernels(
     own: Habits, tensors: Sequence[Tensor], tokens: int, *, wide: bool, compiled: bool
 ) -> Kernels:
     """An attention half of `tokens` tokens."""
-    alone, cast = (
-        _attention(KernelPasses(compiled, autocast), own, tensors, tokens, wide=wide)
-        for autocast in (False, True)
-    )
-    return alone._replace(autocast=cast)
+    return _each(compiled, lambda found: _attention(found, own, tensors, tokens, wide=wide))
+
+
+def _each(compiled: bool, count: Callable[[KernelPasses], Kernels]) -> Kernels:
+    """What `count` finds in 16 bit, with what it finds under autocast and in 32 bit."""
+    alone = count(KernelPasses(compiled))
+    cast = count(KernelPasses(compiled, autocast=True))
+    single = count(KernelPasses(compiled, single=True))
+    return alone._replace(autocast=cast, single=single)
 
 
 def _attention(
@@ -283,10 +305,7 @@ def _attention(
 
 def mlp_kernels(own: Habits, tensors: Sequence[Tensor], tokens: int, *, compiled: bool) -> Kernels:
     """A feed-forward half of `tokens` tokens."""
-    alone, cast = (
-        _mlp(KernelPasses(compiled, autocast), own, tensors, tokens) for autocast in (False, True)
-    )
-    return alone._replace(autocast=cast)
+    return _each(compiled, lambda found: _mlp(found, own, tensors, tokens))
 
 
 def _mlp(found: KernelPasses, own: Habits, tensors: Sequence[Tensor], tokens: int) -> Kernels:
@@ -306,17 +325,14 @@ def _mlp(found: KernelPasses, own: Habits, tensors: Sequence[Tensor], tokens: in
 def loss_kernels(width: int, vocabulary: int, tokens: int, *, compiled: bool) -> Kernels:
     """The product with the vocabulary and the loss behind it, whose logits are widened under
     autocast too."""
-    alone, cast = (
-        _loss(KernelPasses(compiled, autocast), width, vocabulary, tokens)
-        for autocast in (False, True)
-    )
-    return alone._replace(autocast=cast)
+    return _each(compiled, lambda found: _loss(found, width, vocabulary, tokens))
 
 
 def _loss(found: KernelPasses, width: int, vocabulary: int, tokens: int) -> Kernels:
-    compiled = found.compiled
-    found.forward.add(3 if compiled else 4, (2 if compiled else 7) * vocabulary)
-    found.backward.add(3 if compiled else 5, (2 if compiled else 11) * vocabulary)
+    eager = ((3, 2), (4, 4)) if found.single else ((4, 7), (5, 11))
+    (many, moved), (more, moved_back) = ((3, 2), (3, 2)) if found.compiled else eager
+    found.forward.add(many, moved * vocabulary)
+    found.backward.add(more, moved_back * vocabulary)
     found.cast(width)
     if found.autocast:
         found.weights += 3.0 * width * vocabulary

@@ -59,13 +59,16 @@ class MemorySection:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes on one device by what they are for at the fullest moment, the device's memory (None:
-    unknown), and between what the sum lies in nine of ten runs."""
+    """Bytes on one device by what they are for at the fullest moment, what of the device's memory
+    programs have (None: unknown), between what the sum lies in nine of ten runs, and by how much
+    less and more the device may have."""
 
     parts: dict[str, float]
     capacity: float | None
     low: float
     high: float
+    less: float = 0.0
+    more: float = 0.0
 
     @property
     def total(self) -> float:
@@ -78,15 +81,16 @@ class MemoryUse:
 
     @property
     def fits(self) -> Fits | None:
-        """`yes`: even the high end fits; `likely`: the point does; `unlikely`: the low end does;
-        `no`: not even that.  None where the capacity is unknown."""
+        """`yes`: even the high end fits into the least that the device has; `likely`: the point
+        does; `unlikely`: the low end fits into the most; `no`: not even that.  None where the
+        capacity is unknown."""
         if self.capacity is None:
             return None
-        if self.high <= self.capacity:
+        if self.high <= self.capacity - self.less:
             return "yes"
         if self.total <= self.capacity:
             return "likely"
-        return "unlikely" if self.low <= self.capacity else "no"
+        return "unlikely" if self.low <= self.capacity + self.more else "no"
 
     @property
     def holds(self) -> bool:
@@ -318,4 +322,5 @@ def memory_use(
     least, most = min(point, least or point), max(point, most or point)
     low = least * (1 - ALLOCATED_ERROR) * (1 + lost[0]) + around[0]
     high = most * (1 + ALLOCATED_ERROR) * (1 + lost[2]) + unusable + around[2]
-    return MemoryUse(told, device.memory, low, high)
+    lowest, room, highest = device.room
+    return MemoryUse(told, room, low, high, less=room - lowest, more=highest - room)

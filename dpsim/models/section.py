@@ -18,7 +18,7 @@ from dpsim.core.record import Check, Flag, Refused, Text, build, dump, json_sche
 from dpsim.machines.devices import Device
 from dpsim.models import AttentionWork, Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
-from dpsim.models.huggingface import Attention, kind_of, read_config, takes_length
+from dpsim.models.huggingface import Attention, Head, kind_of, read_config, takes_length
 from dpsim.models.precision import Stored
 from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
@@ -176,9 +176,9 @@ class HuggingFace(Tunable):
     lengths          `fixed`; `varying`: texts of up to sequence_length tokens, of which nobody says
                      how long they are, in batches padded to their longest: every interval spans
                      that, by name (variability.sequence_length takes a distribution that is known)
-    head             what stands behind an encoder: `encoder` (nothing but its pooler, if it has
-                     one), `mlm`, `pretraining` or `classification`; left out: `encoder`, of images
-                     what the configuration's `architectures` say
+    head             what stands behind an encoder: `encoder` (nothing but its pooler, if any),
+                     `mlm`, `pretraining`, `pretraining_masked` (of masked words alone, 15 %) or
+                     `classification`; left out: `encoder`, of images what `architectures` say
     multi_token      true: the modules that predict further tokens, of which the configuration says
                      how many there are (`num_nextn_predict_layers`), are trained too
     """
@@ -188,7 +188,7 @@ class HuggingFace(Tunable):
     attention: Attention = "flash"
     target_length: Annotated[int, Check(1, 10_000_000)] | None = None
     image_size: Annotated[int, Check(1, 100_000)] | None = None
-    head: Literal["encoder", "mlm", "pretraining", "classification"] | None = None
+    head: Head | None = None
     lengths: Literal["fixed", "varying"] = "fixed"
     multi_token: Flag = False
 

@@ -14,6 +14,7 @@ class Kernels(NamedTuple):
     products             elements per sample that those two move in forward (backward: twice)
     weights              elements that are moved once a micro-batch in either pass
     autocast             the same where autocast casts at each product; None: not counted
+    single               the same in 32 bit, where nothing is widened; None: as these
     whole, whole_back    of `moved` and `moved_back`, what lies outside the cut of tensor
                          parallelism: norms, residual additions and dropouts of the whole width
     """
@@ -25,6 +26,7 @@ class Kernels(NamedTuple):
     products: float
     weights: float = 0.0
     autocast: Kernels | None = None
+    single: Kernels | None = None
     whole: float = 0.0
     whole_back: float = 0.0
 

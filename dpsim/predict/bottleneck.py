@@ -8,7 +8,9 @@ from itertools import pairwise
 from dpsim.backends import Edge, Phase, Plan, Topology, link_seconds
 from dpsim.cases.case import Case
 from dpsim.compile.critical import critical_path
-from dpsim.compile.program import Cast
+from dpsim.compile.intervals import length, minus, union
+from dpsim.compile.program import COMPUTE, Cast
+from dpsim.compile.timeline import Step
 from dpsim.play import leaves_node
 from dpsim.predict.player import Played, step_time
 
@@ -23,13 +25,16 @@ def bottleneck(case: Case, played: Played) -> str:
     """What most of the last step's critical path is made of, named.
 
     Time on the path that a quiet machine would not need is the stragglers'; so is a wait that
-    nothing on the path explains.
+    nothing on the path explains.  What collectives cost compute beside them is the network's.
     """
     if hungry(played):
         assert played.meal is not None
         return "storage" if played.meal.limit == "storage" else "data_loading"
     pipeline = played.timeline.last.cast.programs[0].transfers
     sizes = _of_ranks(played) if pipeline else _of_path(case, played)
+    lost = min(slowed(case, played.timeline.last), max(sizes["compute"], 0.0))
+    sizes["compute"] -= lost
+    sizes["network"] += lost
     largest = max(sizes, key=lambda name: sizes[name])
     if largest == "compute":
         return compute_bound(case, _cast(case, played))
@@ -45,6 +50,21 @@ def hungry(played: Played) -> bool:
     split = played.timeline.mean_split()
     own = meal.step - meal.wait
     return meal.period > own or meal.wait > max(split)
+
+
+def slowed(case: Case, step: Step) -> float:
+    """By how much collectives that move bytes beside compute lengthen it, on the critical rank [s]:
+    it goes on 1 + contention times as slowly there."""
+    contention = case.script.contention
+    if not contention:
+        return 0.0
+    rank = step.critical_rank()
+    column, ops = step.column(rank), step.cast.program(rank).ops
+    times = zip(ops, column.start, column.end, strict=True)
+    work = union([(a, b) for op, a, b in times if op.stream == COMPUTE and op.scales])
+    talk = union([*step.talk(rank), *step.talk_before(rank)])
+    beside = length(work) - length(minus(work, talk))
+    return beside * contention / (1.0 + contention)
 
 
 def _of_path(case: Case, played: Played) -> dict[str, float]:

@@ -87,8 +87,11 @@ def device_rows(device: Device) -> list[list[str]]:
     """What a device does, in words."""
     peak = ", ".join(f"{dtype} {show(value, 'FLOP/s')}" for dtype, value in device.peak.items())
     memory = f"{show(device.memory, 'B')}, {show(device.memory_bandwidth, 'B/s')}"
+    least, room, most = (show(size, "B") for size in device.room)
+    known = "" if device.usable else f"; not told, {least} to {most}"
     return [
         ["device", f"{device.name}, {memory}"],
+        ["memory for programs", f"{room}{known}"],
         ["peak, dense", peak],
         ["kernel launch", show(device.launch_overhead, "s")],
     ]

@@ -40,8 +40,8 @@ class Variability:
     every played step, so that the mean is one over such machines.
 
     jitter           per rank and step: standard deviation of a normal factor with mean 1, or any
-                     distribution of factors.  Any but 0 takes the place of the fitted spread of
-                     devices, however small; 0 says nothing, and compute.spread 0 that there is none
+                     distribution of factors.  What is given, 0 too, takes the place of the fitted
+                     spread of devices
     slow_ranks       rank -> factor on all its compute, in every step
     slow_nodes       node -> factor on the compute of all its ranks, in every step
     random_slow      ranks that are slow now and then, or nodes that are slow throughout; one
@@ -58,7 +58,7 @@ class Variability:
                      counted by its own turns, whatever this says
     """
 
-    jitter: Annotated[float | Distribution, Drawn(units.Unit("1", high=1.0))] = 0.0
+    jitter: Annotated[float | Distribution, Drawn(units.Unit("1", high=1.0))] | None = None
     slow_ranks: dict[Number, units.Factor] | None = None
     slow_nodes: dict[Number, units.Factor] | None = None
     random_slow: RandomSlow | tuple[RandomSlow, ...] | None = None
@@ -87,7 +87,7 @@ class Variability:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of a normal jitter; 0 where it is none."""
+        """Standard deviation of a normal jitter; 0 where it is none, or not given."""
         return self.jitter if isinstance(self.jitter, float | int) else 0.0
 
     @property
@@ -138,8 +138,11 @@ class Variability:
 
     @property
     def scatters(self) -> bool:
-        """Whether it says how ranks differ at random, and not only which are slow, or when."""
-        return any(name in _SCATTER for name in self.causes)
+        """Whether it says how devices differ by themselves, be it not at all, and not only what
+        comes on top of that: which are slow or when, what all share or neighbours take, and whose
+        samples are long."""
+        shared = self.expanded.shared
+        return self.jitter is not None or (shared is not None and shared.per != "all")
 
     @property
     def drawn_once(self) -> bool:
@@ -150,7 +153,7 @@ class Variability:
         """The same without `cause`; "slow_ranks[3]" and "slow_nodes[3]" leave out one of them."""
         whole = self.expanded
         name, _, number = cause.partition("[")
-        left: Any = 0.0 if name == "jitter" else None
+        left: Any = None
         if number:
             entries = getattr(whole, name).items()
             left = {k: v for k, v in entries if k != int(number[:-1])} or None
@@ -171,8 +174,6 @@ OF_COMPUTE = (
     "pauses",
 )  # fmt: skip
 CAUSES = (*OF_COMPUTE, "delays", "link_episodes")
-#: those by which ranks differ at random
-_SCATTER = ("jitter", "random_slow", "shared", "co_tenant", "sequence_length")
 #: those that name ranks or nodes
 _NAMED = ("slow_ranks", "slow_nodes")
 #: those that are the same in every step
@@ -187,7 +188,7 @@ class Variation:
     crew: Crew
     seed: int
     read: Reader | None = None
-    jitter: float | Distribution = field(init=False)
+    jitter: float | Distribution | None = field(init=False)
     lengths: Lengths | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:

@@ -12,7 +12,13 @@ from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
-from dpsim.accuracy.training.execution import counts_twice, executed, recomputed
+from dpsim.accuracy.training.execution import (
+    AGAIN,
+    counts_twice,
+    executed,
+    rate_has_again,
+    recomputed,
+)
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
@@ -105,6 +111,9 @@ def measured_case(
         "compute": dict(compute or {}),
     }
     data |= executed(row, model, data, notes)
+    if model.language and rate_has_again(row):
+        data["recompute"] = "full"
+        notes.append("forward is computed again, and counted, as in DeepSpeed's TFLOP/s")
     case, step_time, time = _measured_as(row, data, model.language, notes)
     label, here = strategy["kind"] + mesh.label, tuple(notes)
     return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
@@ -166,7 +175,13 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
         notes.append(f"sequences of {length:,} tokens are assumed")
     if found.note:
         notes.append(found.note)
-    return _adapted(row, found, notes)
+    return _adapted(row, _behind(row, found), notes)
+
+
+def _behind(row: TrainingRow, found: ModelChoice) -> ModelChoice:
+    """`found` with what stands behind an encoder where the row's task tells it."""
+    keys = next(told(vocabulary().models.behind, row.text("task").lower(), row.text), ({}, []))[0]
+    return replace(found, data={**found.data, **keys}) if "huggingface" in found.data else found
 
 
 def _adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoice:
@@ -189,13 +204,15 @@ def _adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelCho
 
 
 def _without_padding(row: TrainingRow, tokens: int, notes: list[str]) -> int:
-    """Tokens of a sequence that are computed, where column padding says that it is left out."""
-    words = vocabulary().models
-    if not padded(row) or not words.left_out.search(row.text("padding").lower()):
+    """Tokens of a sequence that are computed, where column padding says that it is left out, or
+    that texts are put in bins of lengths: then half a bin of padding stays."""
+    words, said = vocabulary().models, row.text("padding").lower()
+    binned = words.bins.search(said)
+    if not padded(row) or not (binned or words.left_out.search(said)):
         return tokens
-    left = round(tokens * words.tokens_left)
-    notes.append(f"padding is left out: {left} of {tokens} tokens are computed")
-    return left
+    left = round(tokens * words.tokens_left + (int(binned[1]) / 2 if binned else 0))
+    notes.append(f"padding is left out: {min(left, tokens)} of {tokens} tokens are computed")
+    return min(left, tokens)
 
 
 def padded(row: TrainingRow) -> bool:
@@ -356,8 +373,13 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         per = row.gpus if match["per_gpu"] else 1
         what = match["what"].removesuffix("s") + "s"
         if what == "tflops":
-            return value * 1e12 * per / case.model.flop_per_sample()
+            counted = case.model.flop_per_sample() * (AGAIN if rate_has_again(row) else 1.0)
+            return value * 1e12 * per / counted
         if what == "tokens":
+            if case.model.tokens <= 1:
+                raise Refused(
+                    f"unit {unit!r}: samples of {row.text('model')[:60]!r} have no tokens"
+                )
             return value * per / case.model.tokens
         if what in words.samples:
             return value * per

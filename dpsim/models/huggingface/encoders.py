@@ -4,7 +4,8 @@ and DeBERTa; and the heads that BERT's pre-training tasks put behind an encoder.
 Names and order of registration follow huggingface/transformers `modeling_FAMILY.py`.  What stands
 behind the encoder is the scenario's `head`: a pooler where the family has one (`encoder`, which is
 also what is taken without the key), the head of masked words (`mlm`), that and the pooler with next
-sentences (`pretraining`), or a classifier of two classes (`classification`).
+sentences (`pretraining`), the same of which masked words alone pass the former
+(`pretraining_masked`), or a classifier of two classes (`classification`).
 
 * head of masked words: h e + e, 2 e of its norm and V of a bias (e: width of the embedding), its
   matrix being that of the embedding; next sentences: 2 h + 2; classification: of BERT 2 h + 2
@@ -23,6 +24,7 @@ sentences (`pretraining`), or a classifier of two classes (`classification`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from dpsim.core.record import Refused
@@ -32,7 +34,10 @@ from dpsim.models.huggingface.tensors import Parts, linear, norm
 from dpsim.models.layer_sum import LayerSum
 from dpsim.models.transformer_layers import Block, attention, embedding, head, mlp, pooler
 
-HEADS = ("encoder", "mlm", "pretraining", "classification")
+HEADS = ("encoder", "mlm", "pretraining", "pretraining_masked", "classification")
+#: share of the tokens that BERT's pretraining masks (Devlin et al., arXiv:1810.04805, section 3.1):
+#: at most 20 of 128, 77 of 512 (google-research/bert, `max_predictions_per_seq`)
+_MASKED = 0.15
 
 
 def behind(
@@ -49,9 +54,10 @@ def behind(
     if pooled and kind != "mlm":
         pooled = apart if apart and kind == "classification" else pooled
         found.append(pooler(pooled, h, linear(f"{pooled}.dense", h, h)))
-    if kind in ("mlm", "pretraining"):
-        found += _masked_words(h, table, width, vocabulary, s)
-    if kind == "pretraining":
+    if kind in ("mlm", "pretraining", "pretraining_masked"):
+        seen = math.ceil(_MASKED * s) if kind == "pretraining_masked" else s
+        found += _masked_words(h, table, width, vocabulary, seen)
+    if kind.startswith("pretraining"):
         found.append(_classes("cls.seq_relationship", h))
     if kind == "classification":
         inside = [] if pooled else [pooler("pre_classifier", h, linear("pre_classifier", h, h))]
@@ -60,7 +66,8 @@ def behind(
 
 
 def _masked_words(h: int, table: str, width: int, vocabulary: int, tokens: int) -> list[Layer]:
-    """A matrix, an activation and a norm, and the product with the token table, for every token."""
+    """A matrix, an activation and a norm, and the product with the token table, for `tokens` tokens
+    of a sequence."""
     turned = LayerSum("cls.transform")
     turned.own("cls.predictions.bias", vocabulary)
     turned.matrix("cls.predictions.transform.dense", tokens, width, h)

@@ -74,8 +74,8 @@ def _vit_block(block: Block, unit: str, tokens: int, bias: bool) -> list[Layer]:
 def _vit_head(config: Config, h: int) -> Layer:
     """The classifier where the file is one's (or `head` says so), else the pooler."""
     kind, named = config.head, str(config.data.get("architectures") or "")
-    if kind not in (None, *HEADS[::3]):
-        raise Refused(f"{str(kind)[:60]!r} is none of {', '.join(HEADS[::3])}", ("head",))
+    if kind not in (None, *HEADS[::4]):
+        raise Refused(f"{str(kind)[:60]!r} is none of {', '.join(HEADS[::4])}", ("head",))
     if kind == "classification" or (kind is None and "Classification" in named):
         labels = config.data.get("id2label")
         classes = len(labels) if isinstance(labels, dict) and labels else 0
