@@ -140,7 +140,7 @@ def test_wrong_sizes_are_refused(text: str) -> None:
 
 
 def test_a_list_of_sizes_is_told_how_sizes_are_written() -> None:
-    with pytest.raises(Refused, match="sizes are a range, times --factor .*: 1MiB:1GiB"):
+    with pytest.raises(Refused, match=r"sizes are a range, times --factor .*: 1MiB:1GiB"):
         sizes("1MiB,16MiB")
 
 
