@@ -382,7 +382,7 @@ def test_sequence_parallelism_keeps_less_and_sends_the_same() -> None:
         sum(size for name, size in point["memory_parts"].items() if name.startswith("activations"))
         for point in (one, other)
     )
-    assert kept > 2 * left
+    assert 2 * left < kept < 8 * left  # what is not split at all stays whole on each
     assert one["bytes_sent_per_rank"] == pytest.approx(other["bytes_sent_per_rank"], rel=1e-6)
 
 
