@@ -294,6 +294,7 @@ class StrategyWords:
     overlapped_sums: Words
     splits_sequences: Words
     torch_mesh: Words
+    shared_out: Words
     interleaved: Words
     chunks: Words
     one_f_one_b: Words
