@@ -449,6 +449,27 @@ def test_an_interleaved_pipeline_says_its_chunks(tmp_path: Path, detail: str) ->
     assert found.data["schedule"] == {"kind": "interleaved_1f1b", "chunks": 2}
 
 
+@pytest.mark.parametrize(
+    ("changes", "chunks"),
+    [
+        ({"model": "GPT-3 175B"}, 12),  # 96 blocks on 4 stages
+        ({"model": "Llama 3.1 405B", "pp": 8, "dp": 1, "tp": 2}, 8),  # 126 blocks and 2
+        ({"model": "GPT-3 175B", "framework": "Megatron-LM"}, 0),
+        ({"model": "GPT-3 175B", "strategy_detail": "virtual pipeline 4"}, 4),
+    ],
+)
+def test_nvidias_code_for_mlperf_interleaves_chunks_of_two_blocks(
+    tmp_path: Path, changes: dict[str, Any], chunks: int
+) -> None:
+    row = {"framework": "NVIDIA NeMo", "strategy_detail": ""}
+    row |= {"source_repo": "mlcommons/training_results_v4.1", "grad_accum": "", "global_batch": 128}
+    found = point(tmp_path, **GPT | row | changes)
+    assert found.data["schedule"].get("chunks", 0) == chunks
+    assumed = f"assumed to interleave {chunks} chunks"
+    stated = "strategy_detail" in changes or not chunks
+    assert any(assumed in note for note in found.notes) is not stated
+
+
 def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path) -> None:
     """The global batch and the micro-batch hold: half the replicas take twice the micro-batches."""
     found = point(tmp_path, **GPT | {"dp": 4, "grad_accum": 16})
