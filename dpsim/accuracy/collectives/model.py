@@ -67,7 +67,8 @@ class Estimate:
 
     latency, transfer  seconds without and with bytes on the move; the prediction is their sum
     bottleneck         a word of DESIGN's list: which of the network's parts takes most of it
-    kind               what joins its ranks: the kind of link between nodes, else in the node
+    kind               what joins its ranks: the kind of link between nodes, else in the node; MPI
+                       is one of its own over all of them, for its hosts take more than links
     alpha_beta, bare   seconds that the two baselines say; None: the library has no own estimate
     notes              what had to be assumed about the machine
     readings           what each reading of the machine's words says, the usual one first
@@ -181,6 +182,7 @@ def _estimate(question: Question, cluster: Mapping[str, Any]) -> Estimate:
     topology = topology_for(question.stated, json.dumps(cluster))
     hosts = isinstance(topology.fabric, Processors)
     backend = backend_of(question.library, question.algorithm, question.protocol, hosts)
+    hosted = isinstance(backend, plugins.find("backends", "mpi"))
     found = collective.timing(backend, question.operation, question.size, topology)
     if found.seconds == 0:
         raise Refused(f"{question.library} has no time for {question.operation}")
@@ -188,7 +190,7 @@ def _estimate(question: Question, cluster: Mapping[str, Any]) -> Estimate:
         latency=found.latency,
         transfer=found.transfer,
         bottleneck=found.bottleneck,
-        kind=collective.kind_of(topology),
+        kind="mpi" if hosted else collective.kind_of(topology),
         alpha_beta=alpha_beta(question, topology),
         bare=_bare(backend, question, topology),
     )
