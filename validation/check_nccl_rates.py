@@ -5,8 +5,8 @@
 reads tables of measured collectives as `dpsim validate` does and applies the rule of
 dpsim/checks/diagnosis.py to every series of NCCL and RCCL.  A series is pathological where at least
 half of its rows are marked so; in the others marked rows are left out.  Rates are printed apart for
-series whose name has an even CRC-32, on which the rule is chosen, and for the others.  The widths of
-intervals, and NCCL's constants of RoCE and EFA, have seen all series.
+series whose name has an even CRC-32, on which the rule is chosen, and for the others.  The widths
+of intervals, and NCCL's constants of RoCE and EFA, have seen all series.
 """
 
 from __future__ import annotations
