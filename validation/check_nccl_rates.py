@@ -3,10 +3,10 @@
     python validation/check_nccl_rates.py TABLE [TABLE …]
 
 reads tables of measured collectives as `dpsim validate` does and applies the rule of
-dpsim/checks/diagnosis.py to every series.  A series is pathological where at least half of its rows
-are marked so; in the others marked rows are left out.  Rates are printed apart for series whose
-name has an even CRC-32, on which the rule is chosen, and for the others.  The widths of intervals,
-and NCCL's constants of RoCE and EFA, have seen all series.
+dpsim/checks/diagnosis.py to every series of NCCL and RCCL.  A series is pathological where at least
+half of its rows are marked so; in the others marked rows are left out.  Rates are printed apart for
+series whose name has an even CRC-32, on which the rule is chosen, and for the others.  The widths
+of intervals, and NCCL's constants of RoCE and EFA, have seen all series.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from fit_plateaus import NCCL
 
 from dpsim.accuracy.collectives.figures import CollectiveOutcome
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
@@ -95,6 +97,7 @@ def main(arguments: Sequence[str]) -> int:
         outcome
         for path in given.tables
         for outcome in validated_collectives(path, jobs=given.jobs).outcomes
+        if NCCL.match(outcome.row.library)
     ]
     found, missing = judged(outcomes)
     report([j for j in found if fitted_on(j.series)], "even, chosen on")
