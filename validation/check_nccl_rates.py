@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fit_plateaus import NCCL
-
 from dpsim.accuracy.collectives.figures import CollectiveOutcome
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
 from dpsim.accuracy.collectives.validate import validated_collectives
@@ -51,6 +49,8 @@ def judged(outcomes: Sequence[CollectiveOutcome]) -> tuple[list[Judged], int]:
     groups: dict[str, list[CollectiveOutcome]] = {}
     kinds = kinds_of(outcomes)
     for outcome in outcomes:
+        if not outcome.row.library.startswith(("NCCL", "RCCL")):
+            continue
         groups.setdefault(outcome.row.series, []).append(outcome)
     found, missing = [], 0
     for name, members in sorted(groups.items()):
@@ -97,7 +97,6 @@ def main(arguments: Sequence[str]) -> int:
         outcome
         for path in given.tables
         for outcome in validated_collectives(path, jobs=given.jobs).outcomes
-        if NCCL.match(outcome.row.library)
     ]
     found, missing = judged(outcomes)
     report([j for j in found if fitted_on(j.series)], "even, chosen on")
