@@ -5,8 +5,8 @@
 reads tables of measured collectives as `dpsim validate` does and applies the rule of
 dpsim/checks/diagnosis.py to every series of NCCL and RCCL.  A series is pathological where at least
 half of its rows are marked so; in the others marked rows are left out.  Rates are printed apart for
-series whose name has an even CRC-32, on which the rule is chosen, and for the others.  The widths of
-intervals, and NCCL's constants of RoCE and EFA, have seen all series.
+series whose name has an even CRC-32, on which the rule is chosen, and for the others.  The widths
+of intervals, and NCCL's constants of RoCE and EFA, have seen all series.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-from fit_plateaus import NCCL
 
 from dpsim.accuracy.collectives.figures import CollectiveOutcome
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
@@ -51,6 +49,8 @@ def judged(outcomes: Sequence[CollectiveOutcome]) -> tuple[list[Judged], int]:
     groups: dict[str, list[CollectiveOutcome]] = {}
     kinds = kinds_of(outcomes)
     for outcome in outcomes:
+        if not outcome.row.library.startswith(("NCCL", "RCCL")):
+            continue
         groups.setdefault(outcome.row.series, []).append(outcome)
     found, missing = [], 0
     for name, members in sorted(groups.items()):
@@ -97,7 +97,6 @@ def main(arguments: Sequence[str]) -> int:
         outcome
         for path in given.tables
         for outcome in validated_collectives(path, jobs=given.jobs).outcomes
-        if NCCL.match(outcome.row.library)
     ]
     found, missing = judged(outcomes)
     report([j for j in found if fitted_on(j.series)], "even, chosen on")
