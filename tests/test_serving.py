@@ -23,7 +23,7 @@ from dpsim.serving.decoder import decoder_of
 from dpsim.serving.described import Requests, ServingEngine, read_service, taken_service
 from dpsim.serving.exchanges import StepExchanges
 from dpsim.serving.fleet import Fleet
-from dpsim.serving.pace import StepPace, StepParts
+from dpsim.serving.pace import StepPace, StepParts, padded
 from dpsim.serving.scheduler import Scheduler, StepWork, blocks_of
 from dpsim.serving.service import offered
 from dpsim.serving.workload import Ask, asked
@@ -275,6 +275,13 @@ def test_in_lockstep_a_rank_pays_for_the_fullest() -> None:
     assert not pace_of("qwen3-30b-a3b").lockstep
 
 
+def test_rows_of_experts_are_filled_up() -> None:
+    """By half a tile of about as many rows as an expert has; in 8 bits to whole ones of 128."""
+    assert padded(64.0, 8.0, aligned=False) == 64 + 8 * 8
+    assert padded(64.0, 8.0, aligned=True) == 8 * 128
+    assert padded(8 * 256.0, 8.0, aligned=True) == 8 * (256 + 64)
+
+
 def test_even_load_on_replicas_without_experts_scales_linearly() -> None:
     answer = serve(service(serving={"balancing": "external", "replicas": 4}))
     points = [point for point in answer.points if isinstance(point, ServedPoint)]
@@ -350,6 +357,8 @@ def test_requests_of_a_file_are_taken_as_they_are(tmp_path: Path) -> None:
         ({"serving": {"engine": "sglang"}}, "one engine is modelled"),
         ({"serving": {"speculative_config": {}}}, "is not modelled"),
         ({"serving": {"enable_prefix_caching": True}}, "is not modelled"),
+        ({"cluster": {"machine": "tpu-v5e"}}, "vLLM on TPUs"),
+        ({"cluster": {"machine": "two-rtx3090"}, "serving": {"replicas": 4}}, "a single node"),
         ({"serving": {"tensor": 3}}, "3 does not divide the 32 heads"),
         ({"serving": {"weights": "fp8"}, "cluster": {"machine": "dgx-a100"}}, "nothing in 8 bits"),
         ({"model": {"huggingface": "mistral-7b-v0.1"}}, "through a window"),
@@ -412,6 +421,13 @@ def test_a_scenario_is_read_with_overrides() -> None:
     assert offered(found).engine.replicas == 3
     with pytest.raises(Refused, match=r"--set serving\.replicas=0"):
         read_service(SCENARIOS / f"{NAMES[0]}.yaml", ["serving.replicas=0"])
+
+
+def test_what_turns_out_wrong_is_told_with_its_place() -> None:
+    with pytest.raises(Refused, match=r"--set serving\.tensor=3: serving\.tensor: 3 does not"):
+        serve(NAMES[0], ["serving.tensor=3"])
+    with pytest.raises(Refused, match=r"yaml:\d+: cluster: .*leave no room|yaml:\d+: serving"):
+        serve(NAMES[0], ["model.huggingface=llama-3-70b"], scaling=False)
 
 
 def test_blocks_have_sixteen_tokens() -> None:

@@ -153,15 +153,24 @@ def serve(
     Raises Refused for what is not right or not modelled, also by the memory of the full service.
     """
     loaded = _loaded(source, sets)
-    wanted = loaded.service.serving.replicas
-    counts = [2**k for k in range(wanted.bit_length()) if 2**k < wanted] if scaling else []
-    points: list[ServedPoint | UnservedPoint] = [_fewer(loaded, n, wanted) for n in counts]
-    points.append(point_of(loaded, offered(loaded), 1.0))
+    try:
+        points = _points(loaded, scaling=scaling)
+    except Refused as error:
+        raise loaded.placed(error) from None
     answers = _compared(points)
     return ServingAnswer(
         SCHEMA_VERSION, __version__, loaded.name, loaded.data, answers,
         tuple(_assumptions(loaded)), tuple(_warnings(answers)),
     )  # fmt: skip
+
+
+def _points(loaded: LoadedService, *, scaling: bool) -> list[ServedPoint | UnservedPoint]:
+    """The service, and fewer replicas before it."""
+    wanted = loaded.service.serving.replicas
+    counts = [2**k for k in range(wanted.bit_length()) if 2**k < wanted] if scaling else []
+    points: list[ServedPoint | UnservedPoint] = [_fewer(loaded, n, wanted) for n in counts]
+    points.append(point_of(loaded, offered(loaded), 1.0))
+    return points
 
 
 def _loaded(source: str | Path | Mapping[str, Any], sets: Several[str]) -> LoadedService:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dpsim.core import units, yamlfile
 from dpsim.core.lean import dataclass
 from dpsim.core.overrides import apply_sets
-from dpsim.core.places import as_text
+from dpsim.core.places import as_text, data_folder
 from dpsim.core.record import Check, Refused, Text, build, record
 from dpsim.describe.bundled import base_and_name, find
 from dpsim.describe.scenario import placed
@@ -145,12 +146,22 @@ class Service:
 
 @dataclass(frozen=True)
 class LoadedService:
-    """A service, the folder of the files that it names, and its name."""
+    """A service, the folder of the files that it names, and its name.
+
+    shown, lines, changed  its file, on which line each key stands, and what --set has changed
+    """
 
     service: Service
     data: Mapping[str, Any]
     base: Path
     name: str
+    shown: str = ""
+    lines: yamlfile.Lines = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
+
+    def placed(self, error: Refused) -> Refused:
+        """`error` with the place at fault, of a service that was read."""
+        return placed(error, self.shown, self.lines, self.changed) if self.shown else error
 
 
 def read_service(source: str | Path, sets: Sequence[str] = ()) -> LoadedService:
@@ -158,7 +169,7 @@ def read_service(source: str | Path, sets: Sequence[str] = ()) -> LoadedService:
 
     Raises FileRefused (what, where, what would be accepted) for anything that is not right.
     """
-    path = find(source)
+    path = _find(source)
     shown = as_text(source) if path == Path(source) else path.name
     data, lines = yamlfile.load(path, shown)
     if not isinstance(data, dict):
@@ -166,9 +177,17 @@ def read_service(source: str | Path, sets: Sequence[str] = ()) -> LoadedService:
     changed = apply_sets(data, sets)
     base, name = base_and_name(path)
     try:
-        return taken_service(data, base, name)
+        found = taken_service(data, base, name)
+        return replace(found, shown=shown, lines=lines, changed=changed)
     except Refused as error:
         raise placed(error, shown, lines, changed) from None
+
+
+def _find(source: str | Path) -> Path:
+    """The file of a path or a bundled name, with or without its folder `serving/`."""
+    bundled = data_folder("scenarios") / "serving" / f"{as_text(source)}.yaml"
+    plain = Path(source).name == as_text(source) and not Path(source).exists()
+    return bundled if plain and bundled.is_file() else find(source)
 
 
 def taken_service(

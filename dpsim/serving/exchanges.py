@@ -6,7 +6,6 @@ import math
 
 from dpsim.backends import Backend
 from dpsim.backends.gloo import Gloo
-from dpsim.backends.ici import Ici
 from dpsim.backends.nccl import Nccl
 from dpsim.core.record import Refused
 from dpsim.machines.fabrics.torus import Torus
@@ -30,9 +29,18 @@ class StepExchanges:
                 "evenly",
                 ("serving", "tensor"),
             )
+        if nodes > 1 and machine.network is None:
+            raise Refused(
+                f"{ranks} GPUs are more than the {machine.gpus_per_node} of {machine.name}, a "
+                "single node; fewer replicas, or a machine with a network, are accepted",
+                ("serving", "replicas"),
+            )
         self.ranks, self.tensor, self.nodes = ranks, tensor, nodes
         self.replicas = replicas
-        self.backend: Backend = Ici() if isinstance(machine.node, Torus) else Nccl()
+        if isinstance(machine.node, Torus):
+            message = f"vLLM on TPUs ({machine.name}) is not modelled; machines with GPUs are"
+            raise Refused(message, ("cluster", "machine"))
+        self.backend: Backend = Nccl()
         self.topology: Topology | None = None
         if ranks > 1:
             self.topology = machine.topology(nodes, ranks)

@@ -11,9 +11,11 @@
 * All else moves its elements at 0.8 of the memory bandwidth.  No kernel is shorter than its launch
   in a captured graph.
 * A tensor group all-reduces after attention and after the feed-forward part.  With experts and
-  several replicas all ranks gather all tokens before experts and reduce-scatter behind them, padded
-  to the replica with most tokens (`allgather_reducescatter`, vLLM 0.19's default); a tensor group
-  then gathers its own.
+  several replicas all ranks gather all tokens before experts and reduce-scatter behind them
+  (`allgather_reducescatter`, vLLM 0.19's default), filled up to the replica with most; a tensor
+  group then gathers its own.  vLLM fills up captured graphs, of 512 tokens at most, only; but
+  where all steps are filled up, measured first tokens are nearer (20 runs in 8 bits, and
+  LLMServingSim's two ranks).
 * The host prepares the next step while the device computes (asynchronous scheduling, vLLM 0.19), so
   a step takes the longer of the two.
 """
@@ -34,6 +36,10 @@ from dpsim.serving.scheduler import StepWork
 #: tiles of rows that grouped products compute: the smallest and the largest of vLLM's fused kernel
 #: (`vllm/model_executor/layers/fused_moe/fused_moe.py`, BLOCK_SIZE_M)
 TILES = (16, 128)
+#: rows to which each expert's are filled up in 8 bits with scales of blocks, which DeepGEMM
+#: multiplies (deepseek-ai/DeepGEMM `README.md`: contiguous layout; vLLM's default for such weights
+#: on Hopper and Blackwell)
+ALIGNED = 128
 #: what the host takes for each sequence of a step [s]: vLLM 0.27.1's engine loop without a device,
 #: profiled with all sequences decoding (openfabric-systems/simllm#204, which calls it diagnostic)
 HOST_SEQUENCE = 12.7e-6
@@ -98,7 +104,7 @@ class StepPace:
         parts.longer(0.0, moved / self.device.memory_bandwidth / STREAMED, least)
         for experts, many in self.decoder.experts:
             self._experts(parts, experts, many, everyone if self.lockstep else tokens)
-        parts.network = self._exchanged(tokens)
+        parts.network = self._exchanged(tokens, everyone)
         self._hosted(parts, len(work.chunks))
         return parts
 
@@ -134,15 +140,14 @@ class StepPace:
         share = 1.0 / self.exchanges.ranks
         chosen = own.experts * share * (1.0 - (1.0 - own.chosen / own.experts) ** tokens)
         rows = tokens * own.chosen * share
-        tile = min(max(rows / max(chosen, 1e-9), TILES[0]), TILES[1])
-        flop = 2.0 * own.elements * (rows + chosen * tile / 2)
+        flop = 2.0 * own.elements * padded(rows, chosen, aligned=own.width == 1.0)
         computing = flop / self.reached(own.hidden, eight=own.eight)
         held = own.elements * own.width * chosen
         parts.compute += many * computing
         parts.memory_bandwidth += many * held / (self.device.memory_bandwidth * TOGETHER)
 
-    def _exchanged(self, tokens: float) -> float:
-        """Collectives of a step, in which each replica has `tokens` tokens (padded)."""
+    def _exchanged(self, tokens: float, everyone: float) -> float:
+        """Collectives of a step of a replica with `tokens` tokens, of `everyone`'s."""
         own, links = self.decoder, self.exchanges
         size = tokens * own.hidden * 2.0
         sparse = sum(many for _, many in own.experts)
@@ -150,8 +155,17 @@ class StepPace:
         found = reduced * links.among_tensor("all_reduce", size)
         found += links.among_tensor("all_gather", tokens * own.vocabulary * 2.0 / 64)
         if self.lockstep:
-            whole = size * links.replicas
+            whole = everyone * own.hidden * 2.0
             found += sparse * links.among_all("all_gather", whole)
             found += sparse * links.among_all("reduce_scatter", whole)
             found += sparse * links.among_tensor("all_gather", size)
         return found
+
+
+def padded(rows: float, experts: float, *, aligned: bool) -> float:
+    """Rows that grouped products compute for `rows` of so many `experts`: half a tile more for each
+    expert, of about as many rows as one has; `aligned`: filled up to whole ones of `ALIGNED`."""
+    each = rows / max(experts, 1e-9)
+    if not aligned:
+        return rows + experts * min(max(each, TILES[0]), TILES[1]) / 2
+    return experts * max(each + ALIGNED / 2, ALIGNED)
