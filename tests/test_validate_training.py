@@ -326,6 +326,18 @@ def test_a_knob_that_is_missing_or_not_modelled_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("detail", "kind"),
+    [("FSDP", "fsdp"), ("may use FSDP, not stated in its file", "ddp"), ("ZeRO-1", "zero")],
+)
+def test_what_a_row_says_that_it_may_use_tells_no_strategy(
+    tmp_path: Path, detail: str, kind: str
+) -> None:
+    said = f"degrees from its file; {detail}"
+    found = point(tmp_path, framework="PyTorch", strategy="DP", strategy_detail=said)
+    assert found.data["strategy"]["kind"] == kind
+
+
+@pytest.mark.parametrize(
     ("strategy", "reason"),
     [("nn.DataParallel", "DataParallel is one process"), ("MirroredStrategy", "one node")],
 )
@@ -489,6 +501,7 @@ def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path)
         ({"tp": "4 or 8"}, "'4 or 8' is not one number"),
         ({"cp": 32, "dp": ""}, "tp x pp x cp x dp is 0"),
         ({"model": "qwen3-235b-a22b"}, "experts are not modelled"),
+        ({"model": "gemma4-26b"}, "experts are not modelled"),
         ({"strategy_detail": "interleaved 1F1B"}, "interleaved pipeline are not known"),
     ],
 )

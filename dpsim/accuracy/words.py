@@ -298,6 +298,7 @@ class StrategyWords:
     interleaved: Words
     chunks: Words
     one_f_one_b: Words
+    perhaps: Words
 
 
 @record
