@@ -74,6 +74,7 @@ from dpsim.models.tuning import Tunable
 from dpsim.models.zoo import zoo_names
 from dpsim.money import price
 from dpsim.money.currency import Priced
+from dpsim.serving.described import Requests, ServedModel, Service, ServingCluster, ServingEngine
 from dpsim.variability import (
     CoTenant,
     Delays,
@@ -322,6 +323,7 @@ MEANING = {
     "Mpi.implementation": "the library whose default rules choose the algorithm",
     "Mpi.version": 'whose rules, in quotes: `"4.0"` or `"5.0"` of Open MPI, `"3"` or `"4"` '
     "of MPICH; left out: the newest known",
+    "Mpi.algorithm": "`auto`: the library's own choice; else one of its algorithms",
     "Mpi.buffers": "where gradients are: in a GPU's memory (`device`) or on a processor (`host`)",
     "Mpi.cuda_aware": "the library moves GPU buffers itself, without copies; not those it reduces",
     "Mpi.latency": "of one message, as osu_latency measures it; left out: that of the links",
@@ -451,6 +453,18 @@ SECTIONS = [
 ]
 
 
+SERVING = """\
+Files of `dpsim serve` are of another kind: they say a model, a machine, an engine and its requests,
+and have none of the keys above.
+"""
+SERVED = [
+    ("model", ServedModel),
+    ("cluster", ServingCluster),
+    ("serving", ServingEngine),
+    ("requests", Requests),
+]
+
+
 def page() -> str:
     """The whole text of docs/scenario.md."""
     parts = [HEAD, "## Top level\n", table(scenario.Scenario), "## model\n"]
@@ -481,6 +495,9 @@ def page() -> str:
     parts += ["## collective\n", *_plugins("collective", Plugin("backends", "backend"))]
     keys = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {keys}.\n"]
+    parts += ["## Serving\n", SERVING, table(Service)]
+    for key, cls in SERVED:
+        parts += [f"### serving: {key}\n", described(cls)]
     parts += ["## Not modelled\n", NOT_MODELLED, "\n".join(map(_missing, missing().items())), ""]
     return "\n".join(parts)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dpsim.predict.explaining import explain
     from dpsim.predict.explanation import Explanation
     from dpsim.predict.prediction import Prediction, predict
+    from dpsim.serving.answer import ServingAnswer, serve
 
 #: where each name is; it is imported when it is first used
 _WHERE = {
@@ -38,6 +39,7 @@ _WHERE = {
     "Prediction": "dpsim.predict.prediction",
     "Refused": "dpsim.core.record",
     "Scenario": "dpsim.describe.scenario",
+    "ServingAnswer": "dpsim.serving.answer",
     "Swept": "dpsim.planning.swept",
     "calibrate": "dpsim.measurements.calibration.gathering",
     "change": "dpsim.describe.scenario",
@@ -50,15 +52,16 @@ _WHERE = {
     "plan": "dpsim.planning.planned",
     "predict": "dpsim.predict.prediction",
     "read": "dpsim.describe.scenario",
+    "serve": "dpsim.serving.answer",
     "sweep": "dpsim.planning.sweeping",
     "validate": "dpsim.accuracy",
 }
 
 __all__ = [
     "CollectiveAnswer", "Compared", "Explanation", "Gathered", "Loaded", "Planned", "Prediction",
-    "Refused", "Scenario", "Swept", "__version__", "calibrate", "change", "collective", "compare",
-    "explain", "from_torch", "machine_graph", "machine_of", "plan", "predict", "read", "sweep",
-    "validate",
+    "Refused", "Scenario", "ServingAnswer", "Swept", "__version__", "calibrate", "change",
+    "collective", "compare", "explain", "from_torch", "machine_graph", "machine_of", "plan",
+    "predict", "read", "serve", "sweep", "validate",
 ]  # fmt: skip
 
 

@@ -122,6 +122,19 @@ def test_refusals_are_told_where_nothing_is_left_that_fits() -> None:
     assert "expert parallelism; 1 is accepted" in told
 
 
+def test_where_no_mesh_fits_what_stands_for_the_nearest_has_the_ranks_that_were_asked_about() -> (
+    None
+):
+    data = toy(
+        model={"huggingface": "llama-2-70b", "sequence_length": 4096},
+        cluster={"machine": "dgx-h100", "ranks": 1}, collective={"backend": "nccl"},
+    )  # fmt: skip
+    missed = planned.plan(data, choose="parallel").infeasible
+    assert missed is not None
+    near = missed["nearest"]
+    assert (near["ranks"], near["nodes"], near["error"]) == (1, 1, "no mesh fits in memory")
+
+
 def test_every_recomputation_that_keeps_less_is_searched_and_named_in_the_question() -> None:
     data = toy(
         model={"huggingface": "llama-3-8b", "sequence_length": 4096},

@@ -69,7 +69,7 @@ def test_help_is_light(tmp_path: Path) -> None:
 def test_commands_are_listed_in_the_order_in_which_they_are_needed(cli) -> None:  # type: ignore[no-untyped-def]
     listed = re.findall(r"^  ([a-z-]+)  ", cli("--help")[1].partition("Commands:")[2], re.MULTILINE)
     assert listed == [
-        "run", "sweep", "plan", "explain", "compare", "collective", "check", "check-nccl",
+        "run", "sweep", "plan", "explain", "compare", "serve", "collective", "check", "check-nccl",
         "calibrate", "import", "measure", "show", "schema", "stragglers", "incidents", "validate",
     ]  # fmt: skip
 

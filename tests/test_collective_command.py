@@ -139,6 +139,11 @@ def test_wrong_sizes_are_refused(text: str) -> None:
         sizes(text)
 
 
+def test_a_list_of_sizes_is_told_how_sizes_are_written() -> None:
+    with pytest.raises(Refused, match=r"sizes are a range, times --factor .*: 1MiB:1GiB"):
+        sizes("1MiB,16MiB")
+
+
 def test_ranks_that_do_not_fit_the_machine_are_refused() -> None:
     with pytest.raises(Refused, match="evenly"):
         setup().topology(9, 2)

@@ -45,6 +45,7 @@ NODES: dict[str, dict[str, Any]] = {
     "hybrid_cube_mesh": {"host": HOST, "nvlink": NVLINK},
     "pcie_tree": {"host": HOST, "bridge": NVLINK, "bridges": [[0, 1]]},
     "full_mesh": {"host": HOST, "pair": NVLINK},
+    "processors": {"memory": NVLINK, "nic": PCIE, "processes": 8},
     "explicit": EXPLICIT,
     "torus": {"link": ICI, "nic": PCIE, "shapes": [[1, 1], [2, 1], [2, 2]], "wraps_at": 4},
 }

@@ -145,6 +145,15 @@ def test_show_says_everything_as_json_and_draws_nothing_unasked(  # type: ignore
     assert cli("show", "nothing-such", "--json")[0] == 2
 
 
+def test_a_device_is_shown_by_its_full_name_and_nothing_asked_is_told_what_there_is(cli) -> None:  # type: ignore[no-untyped-def]
+    assert cli("show", "h100-sxm5-80gb") == cli("show", "h100-sxm")
+    assert cli("show", "H100-SXM5-80GB", "--json") == cli("show", "h100-sxm", "--json")
+    for asked in (("show",), ("show", "--json")):
+        code, out, err = cli(*asked)
+        assert (code, out) == (2, "")
+        assert "nothing is said to show; machines, devices, models" in err
+
+
 def test_a_configuration_of_a_model_is_shown_as_the_model_is(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     source = Path(dpsim.__file__).parent / "models" / "configs" / "qwen2.5-0.5b.json"
     path = tmp_path / "config.json"

@@ -18,7 +18,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.compile.strategies.ddp import Ddp
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import load
+from dpsim.describe.scenario import load, read
 from dpsim.machines.devices import USABLE
 from dpsim.machines.machine import device_names, load_device
 from dpsim.models import Layer, Model, Tensor
@@ -297,6 +297,15 @@ def test_a_step_of_all_that_a_device_is_sold_with_does_not_fit() -> None:
     ]:
         used = memory_use({"parameters": size * GIB}, load_device(name), exact)
         assert used.fits == said, (name, size)
+
+
+def test_what_blocks_keep_of_full_recomputation_are_their_inputs() -> None:
+    """2 s h bytes a block at 16 bit: 32 blocks of 8,192 tokens of 4,096 (Korthikanti et al.,
+    arXiv:2205.05198, section 5)."""
+    loaded = read("llama3-8b-h100", ["cluster.nodes=1", "recompute=full"])
+    parts = memory_of(Case(loaded.points[0], loaded.base)).parts
+    assert parts["activations at block inputs"] == 32 * 2 * 8192 * 4096
+    assert "activations of attention" not in parts
 
 
 def equal_stages(p: int, m: int, schedule: dict[str, Any], chunks: int = 1) -> Case:

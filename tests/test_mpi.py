@@ -9,8 +9,10 @@ import pytest
 
 from dpsim.backends import Plan
 from dpsim.backends._mpi_rounds import Round, rounds
-from dpsim.backends._mpi_rules import RULES, MpiRule, choose
+from dpsim.backends._mpi_rules import RULES, MpiRule, choose, forced
 from dpsim.backends.mpi import Mpi
+from dpsim.backends.nccl import Nccl
+from dpsim.core import constants
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load
 from dpsim.machines.devices import Link
@@ -82,6 +84,21 @@ def seconds(operation: str, n: int, size: float, **changes: Any) -> float:
         ("open_mpi", "5.0", "all_gather", 32, 32 * 1_023, "recursive_doubling"),
         ("open_mpi", "5.0", "all_gather", 32, 32 * 1_024, "neighbor_exchange"),
         ("open_mpi", "5.0", "all_gather", 33, 33 * 1_024, "ring"),
+        ("open_mpi", "4.0", "reduce_scatter", 8, 12_288, "recursive_halving"),
+        ("open_mpi", "4.0", "reduce_scatter", 6, 12_289, "ring"),
+        ("open_mpi", "4.0", "reduce_scatter", 8, 262_145, "ring"),
+        ("open_mpi", "4.0", "all_to_all", 16, 16 * 199, "bruck"),
+        ("open_mpi", "4.0", "all_to_all", 12, 12 * 199, "linear"),
+        ("open_mpi", "4.0", "all_to_all", 16, 16 * 3_000, "pairwise"),
+        ("open_mpi", "5.0", "reduce_scatter", 32, MIB, "ring"),
+        ("open_mpi", "5.0", "reduce_scatter", 64, MIB, "butterfly"),
+        ("open_mpi", "5.0", "all_to_all", 32, MIB, "linear"),
+        ("open_mpi", "5.0", "all_to_all", 64, 64 * 262_144, "pairwise"),
+        ("mpich", "3", "reduce_scatter", 8, 524_287, "recursive_halving"),
+        ("mpich", "3", "reduce_scatter", 8, 524_288, "pairwise"),
+        ("mpich", "3", "all_to_all", 8, 8 * 256, "bruck"),
+        ("mpich", "3", "all_to_all", 8, 8 * 32_768, "linear"),
+        ("mpich", "3", "all_to_all", 8, 8 * 32_769, "pairwise"),
         ("open_mpi", "5.0", "broadcast", 8, 32_768, "linear"),
         ("open_mpi", "5.0", "broadcast", 16, MIB, "scatter_recursive_doubling"),
         ("open_mpi", "5.0", "broadcast", 64, MIB, "knomial_tree"),
@@ -336,6 +353,76 @@ def test_gpu_to_gpu_serves_several_ranks_a_node() -> None:
     assert any("nvswitch" in (a[0], b[0]) for a, b in links(plan))
 
 
+# -- reduce-scatter, all-to-all, and algorithms by name -------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+@pytest.mark.parametrize("algorithm", ["ring", "pairwise"])
+def test_a_reduce_scatter_by_parts(algorithm: str, n: int) -> None:
+    """(n - 1) messages of S/n, each added up."""
+    expected = (n - 1) * (ALPHA + S / n / B + S / n / GAMMA)
+    assert seconds("reduce_scatter", n, S, algorithm=algorithm) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("n", "levels", "folded"), [(8, 3, False), (6, 2, True)])
+def test_a_reduce_scatter_by_halves(n: int, levels: int, folded: bool) -> None:
+    """log2 p halves; beyond a power of two all of it before, and a part at the end."""
+    p = 2**levels
+    moved = (1 - 1 / p) * S
+    expected = levels * ALPHA + moved / B + moved / GAMMA
+    if folded:
+        expected += 2 * ALPHA + (S + S / n) / B + S / GAMMA
+    assert seconds("reduce_scatter", n, S, algorithm="recursive_halving") == pytest.approx(expected)
+
+
+def test_a_reduce_scatter_by_doubling_sends_nearly_all_in_every_round() -> None:
+    parts = [7 / 8 * S, 6 / 8 * S, 4 / 8 * S]
+    expected = 3 * ALPHA + sum(parts) / B + sum(parts) / GAMMA
+    found = seconds("reduce_scatter", 8, S, algorithm="recursive_doubling")
+    assert found == pytest.approx(expected)
+
+
+def test_an_all_to_all_at_once_pays_one_latency_and_in_turn_one_each() -> None:
+    at_once = seconds("all_to_all", 8, S, algorithm="linear")
+    assert at_once == pytest.approx(ALPHA + 7 / 8 * S / B)
+    in_turn = seconds("all_to_all", 8, S, algorithm="pairwise")
+    assert in_turn == pytest.approx(7 * ALPHA + 7 / 8 * S / B)
+
+
+@pytest.mark.parametrize(
+    ("operation", "algorithm"),
+    [("all_reduce", "ring"), ("all_gather", "bruck"), ("broadcast", "binary_tree")],
+)
+def test_an_algorithm_by_name_takes_what_its_rounds_take(operation: str, algorithm: str) -> None:
+    found = mpi(algorithm=algorithm).plan(operation, tuple(range(8)), S, hosts(8))
+    assert found.algorithm == algorithm
+    own = rounds(operation, MpiRule(algorithm), tuple(range(8)), S, hosts(8))
+    assert len(found.phases) == len(own)
+
+
+def test_what_cannot_have_so_many_ranks_becomes_what_libraries_take() -> None:
+    assert forced("recursive_doubling", "all_gather", 6).algorithm == "bruck"
+    assert forced("neighbor_exchange", "all_gather", 7).algorithm == "ring"
+
+
+def test_a_message_over_sockets_has_one_connection() -> None:
+    """However fast the NIC is; messages to several ranks at once have a connection each."""
+    machine = load_machine("rack-cpu")
+    flow = constants.shipped("nccl")["ethernet.flow"].value
+    wide = machine.topology(5, inter_node_kind="ethernet", inter_node_bandwidth=12.5e9)
+    one = mpi(latency=0.0).plan("send", (0, 1), S, wide)
+    assert one.seconds == pytest.approx(S / flow)
+    all_ = mpi(latency=0.0, algorithm="linear").plan("all_to_all", tuple(range(5)), S, wide)
+    assert all_.seconds == pytest.approx(max(4 / 5 * S / 12.5e9, S / 5 / flow))
+    slow = machine.topology(2, inter_node_kind="ethernet", inter_node_bandwidth=1.25e9)
+    assert mpi(latency=0.0).plan("send", (0, 1), S, slow).seconds == pytest.approx(S / 1.25e9)
+
+
+def test_nccl_needs_gpus() -> None:
+    with pytest.raises(Refused, match="NCCL needs GPUs"):
+        Nccl().plan("all_reduce", (0, 1), S, load_machine("rack-cpu").topology(2))
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 
@@ -346,9 +433,17 @@ def test_what_is_not_known_is_refused_by_name() -> None:
         mpi(implementation="mpich", shared_memory=1e10).plan(
             "all_gather", (0, 1), S, hosts(1, gpus=2)
         )
-    with pytest.raises(Refused, match="no reduce_scatter; there are all_reduce"):
-        mpi().plan("reduce_scatter", (0, 1), S, hosts(2))
-    with pytest.raises(Refused, match="split_binary_tree, which is not"):
+    with pytest.raises(Refused, match="no reduce; there are all_reduce"):
+        mpi().plan("reduce", (0, 1), S, hosts(2))
+    with pytest.raises(Refused, match="all_to_all of 2,048 bytes over 32 ranks by bruck is not"):
+        mpi().plan("all_to_all", tuple(range(32)), 2048, hosts(32))
+    with pytest.raises(Refused, match=r'all_to_all MPICH 4 takes is not known; version "3"'):
+        mpi(implementation="mpich").plan("all_to_all", (0, 1), S, hosts(2))
+    with pytest.raises(Refused, match=r"all_to_all has no algorithm ring .* linear, pairwise"):
+        mpi(algorithm="ring").plan("all_to_all", (0, 1), S, hosts(2))
+    with pytest.raises(Refused, match="'bruk' is not known; accepted: auto, binary_tree"):
+        build(Mpi, {"algorithm": "bruk"}, file=True)
+    with pytest.raises(Refused, match="by split_binary_tree is not modelled"):
         mpi(version="4.0").plan("broadcast", (0, 1), 1e5, hosts(2))
     with pytest.raises(Refused, match=r'mpich 5\.0 are not known; accepted: "3", "4"'):
         build(Mpi, {"implementation": "mpich", "version": "5.0"}, file=True)

@@ -21,7 +21,7 @@ from dpsim.core import constants
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Refused, build
 from dpsim.machines.fabrics import Edge
-from dpsim.machines.machine import load_machine
+from dpsim.machines.machine import device_names, load_device, load_machine
 from dpsim.machines.topology import Topology
 from dpsim.play import Costs, Play, event
 
@@ -755,6 +755,40 @@ def test_one_way_through_host_memory_is_twice_as_fast_between_two(
     assert many[0] == many[1]
     reduced = [Nccl().plan("all_reduce", range(2), 2**28, t).seconds for t in pair]
     assert reduced[0] == reduced[1]
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_to_all"])
+@pytest.mark.parametrize("kind", ["infiniband", "roce", "ethernet"])
+def test_nics_that_do_not_reach_the_gpus_carry_less(operation: str, kind: str) -> None:
+    """GeForce has no GPUDirect RDMA: the fitted share of what NICs carry otherwise.  Sockets go
+    through the host on every GPU."""
+    lent = load_device("rtx-a5000")
+    machine = load_machine("rack-25gbe")
+    found = []
+    for device in (lent, replace(lent, gpudirect=False)):
+        fitted = machine.holding(device, 1)
+        topology = fitted.topology(2, gpus_per_node=1, inter_node_kind=kind)
+        found.append(Nccl().plan(operation, range(2), 2**33, topology).phases[0].seconds)
+    shipped = constants.shipped("nccl")
+    left = shipped[f"{kind}.hosted"].value if kind != "ethernet" else 1.0
+    assert found[0] / found[1] == pytest.approx(left)
+
+
+def test_geforce_and_titan_have_no_gpudirect() -> None:
+    devices = [load_device(name) for name in device_names()]
+    without = {d.name for d in devices if not d.gpudirect}
+    assert without == {d.name for d in devices if d.name.upper().startswith(("GEFORCE", "TITAN"))}
+    assert len(without) == 12
+
+
+@pytest.mark.parametrize(("name", "rate"), [("dgx-a100", 192e9), ("dgx-h100", 384e9)])
+def test_rings_over_infiniband_come_near_the_line_rate(name: str, rate: float) -> None:
+    """192 GB/s on eight HDR (NVIDIA/nccl issue 1576), 46 to 48 a NIC on NDR (nccl-tests issue
+    290): within a tenth of these."""
+    topology = machine(name, 2)
+    backend = Nccl(algorithm="ring", protocol="simple")
+    (phase,) = backend.plan("all_reduce", world(topology), 2**34, topology).phases
+    assert 2 * 15 / 16 * 2**34 / (phase.latency + phase.seconds) == pytest.approx(rate, rel=0.1)
 
 
 def test_later_generations_of_efa_have_shorter_hops_at_any_rate() -> None:

@@ -112,8 +112,22 @@ def check_nccl_page(cli: Any, folder: Path) -> None:
     assert code in (0, 1), err
 
 
+def serve_page(cli: Any, folder: Path) -> None:
+    told = {
+        "title": EVIL,
+        "model": {"huggingface": "llama-3.2-1b-tied"},
+        "cluster": {"machine": "dgx-h100"},
+        "serving": {"engine": "vllm", "replicas": 4},
+        "requests": {"count": 40, "concurrency": 16, "input": 100, "output": 20},
+    }
+    (folder / "served.yaml").write_text(json.dumps(told), encoding="utf-8")
+    code, _, err = cli("serve", str(folder / "served.yaml"), "-o", str(folder / "serve"))
+    assert code == 0, err
+
+
 NAMES = (
     "run", "explain", "sweep", "plan", "compare", "collective", "accuracy", "check", "check_nccl",
+    "serve",
 )  # fmt: skip
 
 
@@ -125,7 +139,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         for make in (run_page, explain_page, accuracy_page):
             make(folder)
         for command in (sweep_page, plan_page, compare_page, collective_page, check_page,
-                        check_nccl_page):  # fmt: skip
+                        check_nccl_page, serve_page):  # fmt: skip
             command(_command, folder)
     return {name: folder / name / "index.html" for name in NAMES}
 

@@ -358,8 +358,7 @@ def test_the_stated_total_always_holds(accelerator: str, text: str, gbits: float
 @pytest.mark.parametrize(
     ("accelerator", "gpus", "fabric", "field"),
     [
-        ("CPU host memory", 1, "ib", "accelerator"),
-        ("CPU host memory", 1, "cpu_ib", "fabric"),
+        ("CPU", 1, "ib", "accelerator"),
         ("NVIDIA A100", 8, "efa_cpu", "fabric"),
         ("Intel Xeon Phi 7250", 1, "opa", "accelerator"),
         ("Google TPU v3", 4, "", "accelerator"),
@@ -378,6 +377,31 @@ def test_what_is_not_known_is_refused(accelerator: str, gpus: int, fabric: str, 
     with pytest.raises(Refused) as caught:
         platform(accelerator=accelerator, gpus_per_node=gpus, fabric=fabric)
     assert caught.value.path == (field,)
+
+
+@pytest.mark.parametrize(
+    ("machine", "fabric", "said", "gbits", "kind", "latency"),
+    [
+        ("LUMI (host memory MPI)", "cpu_slingshot", "", 200, "slingshot", None),
+        ("MareNostrum 5", "cpu_ib", "UCX_MAX_RNDV_RAILS=1", 200, "infiniband", None),
+        ("a cluster", "cpu_ib", "HDR", 200, "infiniband", None),
+        ("a cluster", "cpu_ib", "link speed not stated", 100, "infiniband", None),
+        ("GKE n1-standard-32 nodes", "cpu_tcp_eth", "gVNIC TCP", 32, "gvnic", "30 us"),
+        ("AWS hpc6a.48xlarge", "efa_cpu", "EFA", 100, "efa", "16 us"),
+    ],
+)
+def test_hosts_have_a_network_and_no_gpus(
+    machine: str, fabric: str, said: str, gbits: float, kind: str, latency: str | None
+) -> None:
+    found = platform(
+        accelerator="CPU host memory", gpus_per_node=1, inter_node=said, fabric=fabric,
+        machine=machine, nodes=4, ranks=4,
+    ).cluster  # fmt: skip
+    assert found["machine"] == "rack-cpu"
+    assert found["nics_per_node"] == 1
+    assert found["inter_node_kind"] == kind
+    assert found["inter_node_bandwidth"] == f"{gbits:g} Gbit/s"
+    assert found.get("inter_node_latency") == latency
 
 
 def test_words_that_name_no_network_are_shown() -> None:

@@ -11,6 +11,7 @@ import torch
 from eager_blocks import Dispatched
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import with_micro_batches
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.compute import STREAMED
@@ -88,6 +89,16 @@ def test_a_single_micro_batch_is_added_to_zeroed_buffers_alone(
     """`.grad` is what torch's first backward leaves."""
     case = case_of(strategy=strategy, batch={"per_device": 8})
     assert {layer.adding for layer in case.model.layers} == {added}
+
+
+@pytest.mark.parametrize("pipeline", [1, 2])
+def test_split_steps_of_any_length_are_of_one_model(pipeline: int) -> None:
+    """Every gradient is added alike, so short steps that stand for a long one share its work."""
+    split = case_of(strategy={"kind": "zero"}, parallel={"tensor": 2, "pipeline": pipeline})
+    longer = with_micro_batches(split, 12)
+    assert longer.work is split.work
+    whole = case_of(strategy={"kind": "zero"})
+    assert with_micro_batches(whole, 12).model != whole.model
 
 
 def test_torch_adds_from_the_second_backward_on() -> None:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
         "strategy.kind=SlowMo",
         "strategy.kind=hogwild",
         "compression.kind=onebit-lamb",
-        "serving.requests=3",
+        "speculative_decoding=true",
         "regions=[]",
         "model={name: mamba}",
         "model={name: mask-rcnn}",
@@ -109,8 +109,8 @@ def test_a_refusal_says_whether_a_key_is_unknown_wherever_it_goes() -> None:
 
 
 def test_a_field_that_is_not_modelled_is_refused_by_name() -> None:
-    wanted = parse_wanted("kv_cache>=0.9")
-    with pytest.raises(Refused, match="kv_cache: 'kv_cache' is not modelled"):
+    wanted = parse_wanted("prefix_caching>=0.9")
+    with pytest.raises(Refused, match="prefix_caching: 'prefix_caching' is not modelled"):
         check_fields([wanted.field], {"efficiency": 0.9}, "--require")
 
 
@@ -169,7 +169,7 @@ def test_what_is_spelt_alike_comes_before_what_begins_alike(
 
 def test_a_key_that_is_meant_comes_before_what_is_not_modelled() -> None:
     assert sentence("serve", ["servers"]) == "unknown key; did you mean 'servers'?"
-    assert "not modelled" in sentence("serve", ["kind"])
+    assert "not modelled" in sentence("rollout", ["kind"])
     assert by_meaning("clutser", ["cluster"]) == []
 
 
@@ -194,8 +194,8 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
         (["run", "dgx-h100"], "is a machine: `dpsim run SCENARIO --set cluster.machine=dgx-h100`"),
         (["run", "llama-3-8b"], "model: {huggingface: llama-3-8b, sequence_length: TOKENS}"),
         (
-            ["plan", "quickstart", "--vary", "cluster.nodes", "--require", "serving>=1h"],
-            "--require serving>=1h: 'serving' is not modelled (serving",
+            ["plan", "quickstart", "--vary", "cluster.nodes", "--require", "rollouts>=1h"],
+            "--require rollouts>=1h: 'rollouts' is not modelled (reinforcement learning",
         ),
         (["run", "train.py"], "`dpsim measure --world-size RANKS -- python train.py` records"),
         (["run", "quickstart", "--set", "model=vgg16"], "write {name: vgg16}"),

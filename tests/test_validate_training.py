@@ -326,6 +326,18 @@ def test_a_knob_that_is_missing_or_not_modelled_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("detail", "kind"),
+    [("FSDP", "fsdp"), ("may use FSDP, not stated in its file", "ddp"), ("ZeRO-1", "zero")],
+)
+def test_what_a_row_says_that_it_may_use_tells_no_strategy(
+    tmp_path: Path, detail: str, kind: str
+) -> None:
+    said = f"degrees from its file; {detail}"
+    found = point(tmp_path, framework="PyTorch", strategy="DP", strategy_detail=said)
+    assert found.data["strategy"]["kind"] == kind
+
+
+@pytest.mark.parametrize(
     ("strategy", "reason"),
     [("nn.DataParallel", "DataParallel is one process"), ("MirroredStrategy", "one node")],
 )
@@ -449,6 +461,27 @@ def test_an_interleaved_pipeline_says_its_chunks(tmp_path: Path, detail: str) ->
     assert found.data["schedule"] == {"kind": "interleaved_1f1b", "chunks": 2}
 
 
+@pytest.mark.parametrize(
+    ("changes", "chunks"),
+    [
+        ({"model": "GPT-3 175B"}, 12),  # 96 blocks on 4 stages
+        ({"model": "Llama 3.1 405B", "pp": 8, "dp": 1, "tp": 2}, 8),  # 126 blocks and 2
+        ({"model": "GPT-3 175B", "framework": "Megatron-LM"}, 0),
+        ({"model": "GPT-3 175B", "strategy_detail": "virtual pipeline 4"}, 4),
+    ],
+)
+def test_nvidias_code_for_mlperf_interleaves_chunks_of_two_blocks(
+    tmp_path: Path, changes: dict[str, Any], chunks: int
+) -> None:
+    row = {"framework": "NVIDIA NeMo", "strategy_detail": ""}
+    row |= {"source_repo": "mlcommons/training_results_v4.1", "grad_accum": "", "global_batch": 128}
+    found = point(tmp_path, **GPT | row | changes)
+    assert found.data["schedule"].get("chunks", 0) == chunks
+    assumed = f"assumed to interleave {chunks} chunks"
+    stated = "strategy_detail" in changes or not chunks
+    assert any(assumed in note for note in found.notes) is not stated
+
+
 def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path) -> None:
     """The global batch and the micro-batch hold: half the replicas take twice the micro-batches."""
     found = point(tmp_path, **GPT | {"dp": 4, "grad_accum": 16})
@@ -468,6 +501,7 @@ def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path)
         ({"tp": "4 or 8"}, "'4 or 8' is not one number"),
         ({"cp": 32, "dp": ""}, "tp x pp x cp x dp is 0"),
         ({"model": "qwen3-235b-a22b"}, "experts are not modelled"),
+        ({"model": "gemma4-26b"}, "experts are not modelled"),
         ({"strategy_detail": "interleaved 1F1B"}, "interleaved pipeline are not known"),
     ],
 )
@@ -860,6 +894,49 @@ def test_bad_rows_are_predicted_and_not_scored(tmp_path: Path) -> None:
     assert "not scored: quality C" in found.predictions()[1]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"total_gpus": 0}, "total_gpus: 0 is not in 1"),
+        ({"total_gpus": "nan"}, "total_gpus: 'nan' is not a number"),
+        ({"value": "1,5"}, "value: '1,5' has a comma"),
+        ({"gpus_per_node": 0}, "gpus_per_node: 0 is not in 1"),
+        ({"nodes": 3}, "total_gpus: 3 nodes of 8 have no 2"),
+        ({"dp": 3}, "tp x pp x dp is 3, which is not the row's 2 GPUs"),
+        ({"unit": "tokens/s"}, "'tokens/s': samples of 'ResNet-50' have no tokens"),
+        ({"value": 1e9}, "shorter than Tesla V100-SXM2-16GB can be"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_refused_and_the_others_are_answered(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    head = (*HEAD, "nodes", "dp", "series_id")
+    with own_table(tmp_path).open(encoding="utf-8") as file:
+        rows = [{**row, "nodes": "", "dp": "", "series_id": "one"} for row in csv.DictReader(file)]
+    rows[1].update({name: str(value) for name, value in changes.items()})
+    path = write(tmp_path / "t.csv", [tuple(row[c] for c in head) for row in rows], head)
+    found = validated_training(path)
+    statuses = [outcome.status for outcome in found.outcomes]
+    assert statuses == ["calibrated", "refused", "predicted", "predicted"]
+    assert reason in found.outcomes[1].reason
+    assert found.document["all"]["median_error"] < 1e-9
+    assert [row["status"] for row in found.predictions()] == statuses
+
+
+@pytest.mark.parametrize(
+    ("strategy", "dp", "played"), [("FSDP", 1, True), ("FSDP", 3, False), ("PyTorch DDP", 1, False)]
+)
+def test_dp_of_shared_parameters_may_count_groups_that_hold_all(
+    tmp_path: Path, strategy: str, dp: int, played: bool
+) -> None:
+    changes = {"strategy": strategy, "dp": dp}
+    if played:
+        assert point(tmp_path, **changes).case.mesh.data == 8
+    else:
+        with pytest.raises(Refused, match=f"tp x pp x dp is {dp}, which is not the row's 8 GPUs"):
+            point(tmp_path, **changes)
+
+
 # -- scores ---------------------------------------------------------------------------------------
 
 
@@ -1153,6 +1230,28 @@ def test_who_counts_forward_twice_computes_it_again(
     found = point(tmp_path, **row, **told)
     assert found.data["recompute"] == ("full" if again else "none")
     assert any("computed again" in note for note in found.notes) == again
+
+
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({"framework": "DeepSpeed"}, True),
+        ({"framework": "Megatron-DeepSpeed", "act_ckpt": "True"}, True),
+        ({"framework": "DeepSpeed", "act_ckpt": "False"}, False),
+        ({"framework": "DeepSpeed", "metric": "model TFLOP/s per GPU"}, False),
+        ({"framework": "Megatron-LM"}, False),
+    ],
+)
+def test_rates_of_flop_of_deepspeed_have_forward_twice(
+    tmp_path: Path, changes: dict[str, str], again: bool
+) -> None:
+    """3 forwards' FLOP without, 4 with, over 8 GPUs of 10 TFLOP/s each."""
+    told = {"precision": "fp16", "padding": "all", "value": 10, "unit": "TFLOP/s/GPU"}
+    found = point(tmp_path, **{**BERT, **told, **changes})
+    plain = found.case.model.flop_per_sample() * found.case.global_batch / (8 * 10e12)
+    assert found.step_time == pytest.approx(plain * (4 / 3 if again else 1))
+    assert found.data["recompute"] == ("full" if again else "none")
+    assert found.value(2 * found.step_time) == pytest.approx(5)
 
 
 @pytest.mark.parametrize(("name", "billions"), [("Llama2-13b", 13.016), ("llama-2-34b", 33.74)])

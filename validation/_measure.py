@@ -326,7 +326,8 @@ def positive(text: str) -> int:
 def parse_size(text: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2] not in UNITS or int(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write for example 64MiB")
+        said = "write for example 64MiB, 1KiB,1MiB or 1KiB:1GiB:2"
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; {said}")
     return int(found[1]) * UNITS[found[2]]
 
 

@@ -3,10 +3,10 @@
     python validation/check_nccl_rates.py TABLE [TABLE …]
 
 reads tables of measured collectives as `dpsim validate` does and applies the rule of
-dpsim/checks/diagnosis.py to every series.  A series is pathological where at least half of its rows
-are marked so; in the others marked rows are left out.  Rates are printed apart for series whose
-name has an even CRC-32, on which the rule is chosen, and for the others.  The widths of intervals,
-and NCCL's constants of RoCE and EFA, have seen all series.
+dpsim/checks/diagnosis.py to every series of NCCL and RCCL.  A series is pathological where at least
+half of its rows are marked so; in the others marked rows are left out.  Rates are printed apart for
+series whose name has an even CRC-32, on which the rule is chosen, and for the others.  The widths
+of intervals, and NCCL's constants of RoCE and EFA, have seen all series.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def judged(outcomes: Sequence[CollectiveOutcome]) -> tuple[list[Judged], int]:
     groups: dict[str, list[CollectiveOutcome]] = {}
     kinds = kinds_of(outcomes)
     for outcome in outcomes:
+        if not outcome.row.library.startswith(("NCCL", "RCCL")):
+            continue
         groups.setdefault(outcome.row.series, []).append(outcome)
     found, missing = [], 0
     for name, members in sorted(groups.items()):

@@ -42,7 +42,7 @@ from dpsim.accuracy.collectives.table import CollectiveRow, read_collectives
 from dpsim.accuracy.scores import fitted_on
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends._nccl_graph import graph_of
-from dpsim.backends._nccl_time import Constants, Time, predicted
+from dpsim.backends._nccl_time import REMOTE, Constants, Time, predicted
 from dpsim.backends._nccl_traffic import Traffic, traffic_of
 from dpsim.backends._nccl_tuning import Tuning
 from dpsim.backends.nccl import PLUGINS, version_of
@@ -113,6 +113,13 @@ PRIORS: dict[str, Prior] = {
         "1",
         "bandwidth falls as (nodes / 2) to minus this power: flows meet on shared switches",
     ),
+    "hosted": Prior(
+        0.7,
+        0.3,
+        "1",
+        "share of a NIC's bandwidth that is left where it does not reach the GPUs' memory; "
+        "16 of 24 GB/s through the CPU: NVIDIA/nccl issue 412",
+    ),
     "relay": Prior(
         0.83,
         0.02,
@@ -146,6 +153,17 @@ OUTSIDE = (
 )  # fmt: skip
 KINDS = (*INSIDE, *OUTSIDE)
 SOCKETS = ("ethernet", "gvnic", "ipoib")
+#: centre and sigma of the share of the nominal bandwidth that Simple reaches, where it is known
+SHARES = {
+    # 1460 of 1538 bytes on the wire are payload, and TCP on one's own switches gets there
+    **dict.fromkeys(SOCKETS, (0.93, 0.05)),
+    # what NCCL's authors call good, of line rates from 100 to 400 Gbit/s: 12.2 of 12.5 GB/s, 24 and
+    # 192/8 of 25, 46 to 48 of 50 (NVIDIA/nccl-tests issues 29 and 290, NVIDIA/nccl issues 412 and
+    # 1576).  Machines that reach less are set up so, and their rows don't say how
+    "infiniband": (0.96, 0.02),
+    # machine files have what NCCL counts of a link, 20 of 25 GB/s (src/graph/topo.h, SM70)
+    "nvlink": (PRIORS["efficiency"].centre * 25 / 20, PRIORS["efficiency"].sigma),
+}
 #: kinds without measurements of their own, and whose constants they take
 BORROWED = {"omni_path": "infiniband"}
 
@@ -240,6 +258,8 @@ def names_of(kind: str) -> list[str]:
         shared.append("relay")
     if kind in OUTSIDE:
         shared += ["gather", "crowding"]
+    if kind in REMOTE:
+        shared.append("hosted")
     if kind == "efa":
         shared.append("newer")
     if kind == "roce":
@@ -288,12 +308,8 @@ def _prior(kind: str, name: str) -> Prior:
     prior = PRIORS[name.split(".")[-1]]
     if name == "floor" and kind in OUTSIDE and kind != "efa":
         return prior._replace(centre=20 * _US)
-    if name == "efficiency" and kind in SOCKETS:
-        # 1460 of 1538 bytes on the wire are payload, and TCP on one's own switches gets there
-        return prior._replace(centre=0.93, sigma=0.05)
-    if kind == "nvlink" and name == "efficiency":
-        # machine files have what NCCL counts of a link, 20 of 25 GB/s (src/graph/topo.h, SM70)
-        return prior._replace(centre=prior.centre * 25 / 20)
+    if name == "efficiency" and kind in SHARES:
+        return prior._replace(centre=SHARES[kind][0], sigma=SHARES[kind][1])
     if kind == "efa" and name in ("floor", "fill", "step_simple"):
         # one instance type is fitted, of a network whose generations differ much; the width was
         # chosen with the held-out rows of another generation in view

@@ -3,7 +3,8 @@
     python validation/fit_plateaus.py TABLE [TABLE …]
 
 reads tables as `dpsim validate` does.  The plateau of a series is the median of ln(measured /
-predicted) over its rows from 64 MiB up; rows that show a fault, and series whose name has an odd
+predicted) over its rows from 64 MiB up; rows of other libraries than NCCL
+and RCCL, rows that show a fault, and series whose name has an odd
 CRC-32, are left out.  A machine counts once for each kind of link, with the mean of its series.
 The middle of a kind is the mean of its machines and of one more at the middle of all kinds; its
 spread that of a new machine: sqrt((1 + 1/n) (n v + PRIOR V) / (n + PRIOR)) of the variance v of
@@ -35,6 +36,8 @@ What large collectives of healthy machines take.
 Written by: python validation/fit_plateaus.py """
 #: how many machines the variance of all kinds counts as in that of one
 PRIOR = 3
+#: libraries whose curves `dpsim check-nccl` is asked about
+NCCL = ("NCCL", "RCCL")
 HEALTHY = "healthy, held out of the plateaus (RoCE, EFA: seen by NCCL's constants)"
 
 
@@ -54,7 +57,8 @@ def plateaus(paths: Sequence[Path]) -> list[SeriesPlateau]:
     for path in paths:
         table = read_collectives(path)
         at = table.columns.index("machine_id")
-        rows = [row for row in table.rows if row.size >= LARGE_SIZE]
+        large = (row for row in table.rows if row.size >= LARGE_SIZE)
+        rows = [row for row in large if row.library.startswith(NCCL)]
         known = estimates([Question.of(row) for row in rows])
         for row in rows:
             answer = known[Question.of(row)]

@@ -11,13 +11,13 @@ the rank waits is "wait".
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from _record import target
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -79,13 +79,5 @@ def main(where: str) -> None:
     Path(where).write_text(text + "\n", encoding="utf-8")
 
 
-def target() -> str:
-    """The file to write, from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", help="the file to write")
-    where: str = parser.parse_args().target
-    return where
-
-
 if __name__ == "__main__":
-    main(target())
+    main(target(__doc__))

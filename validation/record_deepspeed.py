@@ -11,7 +11,6 @@ the order in which the host of rank 0 meets them.  Smaller ones are flags and no
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from _record import target
 
 RANKS, STEPS, SMALL = 2, 3, 16
 Case = dict[str, Any]
@@ -179,13 +179,5 @@ def work(rank: int, port: int, target: str) -> None:
     os._exit(0)  # threads of deepspeed would abort a regular end
 
 
-def target() -> str:
-    """The file to write, from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", help="the file to write")
-    where: str = parser.parse_args().target
-    return where
-
-
 if __name__ == "__main__":
-    mp.spawn(work, (29600 + os.getpid() % 300, target()), nprocs=RANKS)
+    mp.spawn(work, (29600 + os.getpid() % 300, target(__doc__)), nprocs=RANKS)

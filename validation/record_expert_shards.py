@@ -14,7 +14,6 @@ world of a second step: [collective, ranks, bytes of the full tensor].
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from itertools import pairwise
@@ -24,6 +23,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from _record import target
 from record_experts import Experts, Notes, Sent
 from torch import nn
 from torch._C._distributed_c10d import ProcessGroup
@@ -170,13 +170,5 @@ def main(where: str) -> int:
     return 0
 
 
-def target() -> str:
-    """The file to write, from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", help="the file to write")
-    where: str = parser.parse_args().target
-    return where
-
-
 if __name__ == "__main__":
-    sys.exit(main(target()))
+    sys.exit(main(target(__doc__)))

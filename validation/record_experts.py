@@ -5,7 +5,6 @@ reduced by DDP over all ranks and over those that hold the same experts.
     python validation/record_experts.py tests/data/experts/torch.json
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from _record import target
 from torch import nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn.parallel import DistributedDataParallel
@@ -138,13 +138,5 @@ def main(where: str) -> int:
     return 0
 
 
-def target() -> str:
-    """The file to write, from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", help="the file to write")
-    where: str = parser.parse_args().target
-    return where
-
-
 if __name__ == "__main__":
-    sys.exit(main(target()))
+    sys.exit(main(target(__doc__)))

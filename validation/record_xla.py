@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from _record import target
+
 #: H100 SXM, as cudaGetDeviceProperties tells it; the combiner looks at none of it
 DEVICE = """
 gpu_device_info {
@@ -120,9 +122,10 @@ def one_threshold(threshold: int | None) -> dict[str, Any]:
 
 
 def main() -> int:
-    if sys.argv[1] == "--one":
+    if sys.argv[1:2] == ["--one"]:
         print(json.dumps(one_threshold(int(sys.argv[2]) or None)))
         return 0
+    where = Path(target(__doc__))
     found = []
     for threshold in THRESHOLDS:
         flag = f"--xla_gpu_all_reduce_combine_threshold_bytes={threshold}" if threshold else ""
@@ -132,8 +135,8 @@ def main() -> int:
             env=os.environ | settings, stdout=subprocess.PIPE, check=True, text=True,
         )  # fmt: skip
         found.append(json.loads(done.stdout.splitlines()[-1]))
-    Path(sys.argv[1]).parent.mkdir(parents=True, exist_ok=True)
-    Path(sys.argv[1]).write_text(json.dumps(found) + "\n", encoding="utf-8")
+    where.parent.mkdir(parents=True, exist_ok=True)
+    where.write_text(json.dumps(found) + "\n", encoding="utf-8")
     return 0
 
 

@@ -24,6 +24,7 @@ from dpsim.accuracy.words import Board, Family, WiredNode, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
 
@@ -104,7 +105,7 @@ def platform(
     and not nodes.  Refused where the accelerator, or a node with so many of them, is not known,
     where words contradict each other or change what others mean.
     """
-    _require_gpus(fabric)
+    _require_memory_of_devices(fabric, accelerator)
     outer, inner = sides(inter_node)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()
@@ -185,6 +186,9 @@ def _reading(
     notes += outside if network.asked else []  # a network that nothing crosses needs no assumption
     cluster = {"machine": name, "device": device, "gpus_per_node": gpus}
     cluster |= nics.cluster() if nics else {}
+    if isinstance(chosen.node, Processors):
+        kind = str(cluster.get("inter_node_kind", "ethernet"))
+        cluster["inter_node_latency"] = vocabulary().network.host_latency.get(kind)
     return {k: v for k, v in cluster.items() if v is not None}, tuple(dict.fromkeys(notes))
 
 
@@ -207,9 +211,12 @@ def _require_read(network: NetworkText, inner: tuple[str, ...], inter_node: str)
         require_plain((*network.parts, *inner), inter_node)
 
 
-def _require_gpus(fabric: str) -> None:
-    if vocabulary().network.host_memory.search(fabric.lower()):
-        raise Refused(f"fabric {fabric!r} moves host memory; only GPUs are modelled", ("fabric",))
+def _require_memory_of_devices(fabric: str, accelerator: str) -> None:
+    words = vocabulary()
+    moves_hosts = words.network.host_memory.search(fabric.lower())
+    if moves_hosts and not words.accelerators.hosts.search(accelerator.lower()):
+        message = f"fabric {fabric!r} moves host memory, and {accelerator[:60]!r} has its own"
+        raise Refused(message, ("fabric",))
 
 
 def _platform_of(family: Family, told: HardwareText, every: str) -> tuple[Board, str] | None:

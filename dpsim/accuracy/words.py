@@ -59,6 +59,7 @@ class AcceleratorWords:
     on_nvlink: Words
     on_switch: Words
     on_pairs: Words
+    hosts: Words
 
 
 @record
@@ -206,6 +207,7 @@ class NetworkWords:
     ethernet_rates: tuple[float, ...]
     slow: float
     fast: Words
+    host_latency: dict[str, Text]
     rdma_from: float
     platforms: tuple[NamedNics, ...]
     uses: dict[str, Words]
@@ -292,9 +294,11 @@ class StrategyWords:
     overlapped_sums: Words
     splits_sequences: Words
     torch_mesh: Words
+    shared_out: Words
     interleaved: Words
     chunks: Words
     one_f_one_b: Words
+    perhaps: Words
 
 
 @record
@@ -313,6 +317,9 @@ class CollectiveWords:
     operations: dict[str, Text]
     flags: dict[str, Flag]
     libraries: dict[str, Words]
+    mpich: Words
+    open_mpi_4: Words
+    algorithms: dict[str, Text]
     version: Words
     free: Texts
 

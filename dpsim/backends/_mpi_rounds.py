@@ -7,7 +7,8 @@ Sources: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 
 open-mpi/ompi ompi/mca/coll/base/coll_base_topo.c (0da975f6) for the trees, coll_base_bcast.c
 (07a69c33) for sending to all children at once, coll_base_{allreduce,allgather}.c; k-nomial trees
 have the radix 4, and chains the fan-out 0, which becomes 1: a pipeline of whole messages
-(ompi/mca/coll/tuned); Chen et al., CLUSTER 2005 (neighbour exchange).
+(ompi/mca/coll/tuned); Chen et al., CLUSTER 2005 (neighbour exchange);
+coll_base_{reduce_scatter,alltoall}.c.
 """
 
 from __future__ import annotations
@@ -47,19 +48,21 @@ def rounds(
         return _all_reduce(rule, ranks, size, topology)
     if operation == "all_gather":
         return _GATHERS[name](ranks, size)
+    if operation in ("reduce_scatter", "all_to_all"):
+        return _scattered(operation, name, ranks, size)
     if name in _PARENTS:
         return _down(_PARENTS[name], ranks, size)
     if name in ("pipeline", "chain"):
         return _pipeline(ranks, size, rule.segment)
-    if name == "binomial_rounds":
-        return _binomial_rounds(ranks, size)
-    if name in ("scatter_recursive_doubling", "scatter_ring"):
-        return _scatter_gather(name, ranks, size)
-    raise Refused(
-        f"the library broadcasts {size:,.0f} bytes over {len(ranks)} ranks by {name}, which is not "
-        "modelled",
-        ("collective", "backend"),
-    )
+    if name in ("binomial_rounds", "scatter_recursive_doubling", "scatter_ring"):
+        whole = name == "binomial_rounds"
+        return _binomial_rounds(ranks, size) if whole else _scatter_gather(name, ranks, size)
+    raise _unmodelled("broadcast", name, ranks, size)
+
+
+def _unmodelled(operation: str, name: str, ranks: Ranks, size: float) -> Refused:
+    message = f"{operation} of {size:,.0f} bytes over {len(ranks)} ranks by {name} is not modelled"
+    return Refused(message, ("collective", "backend"))
 
 
 # -- all-reduce -----------------------------------------------------------------------------------
@@ -166,6 +169,61 @@ _GATHERS: dict[str, Callable[[Ranks, float], list[Round]]] = {
     "neighbor_exchange": _neighbour_gather,
     "two_ranks": _ring_gather,
 }
+
+
+# -- reduce-scatter and all-to-all ----------------------------------------------------------------
+
+
+def _scattered(operation: str, name: str, ranks: Ranks, size: float) -> list[Round]:
+    """Every rank ends with what all have for it: the sum, or their parts.
+
+    Small all-to-alls by Bruck's algorithm copy all they have in every round, at a rate that nobody
+    states, so they are refused.
+    """
+    n, piece = len(ranks), size / len(ranks)
+    added = piece if operation == "reduce_scatter" else 0.0
+    if name == "ring":
+        return [Round(n - 1, _turned(ranks, 1, piece), added)]
+    if name == "pairwise":
+        return [Round(1, _turned(ranks, far, piece), added) for far in range(1, n)]
+    if name == "linear":
+        far = np.arange(1, n)
+        found = rank_array(ranks)
+        sources = np.repeat(found, n - 1)
+        targets = found[(np.arange(n)[:, None] + far) % n].ravel()
+        return [Round(1, TransferList.between(sources, targets, piece))]
+    if name in ("recursive_halving", "butterfly"):
+        return _halving_scatter(ranks, size)
+    if name == "recursive_doubling":
+        doubled = [size - far * piece for far in _powers(n)]
+        return [
+            Round(1, _turned(ranks, far, part), part)
+            for far, part in zip(_powers(n), doubled, strict=True)
+        ]
+    raise _unmodelled(operation, name, ranks, size)
+
+
+def _powers(n: int) -> list[int]:
+    """1, 2, 4 … below `n`."""
+    return [1 << level for level in range((n - 1).bit_length())]
+
+
+def _halving_scatter(ranks: Ranks, size: float) -> list[Round]:
+    """Half of what is left goes to a partner ever nearer.  The ranks beyond a power of two give all
+    they have before, and get their part at the end (a butterfly does without the last exchange,
+    and pays for it in uneven halves)."""
+    n, found = len(ranks), rank_array(ranks)
+    p = 1 << (n.bit_length() - 1)
+    first, place = found[:p], np.arange(p)
+    rounds = [
+        Round(1, TransferList.between(first, first[place ^ far], size * far / p), size * far / p)
+        for far in reversed(_powers(p))
+    ]
+    if n == p:
+        return rounds
+    extra, partners = found[p:], found[: n - p]
+    fold = Round(1, TransferList.between(extra, partners, size), size)
+    return [fold, *rounds, Round(1, TransferList.between(partners, extra, size / n))]
 
 
 # -- broadcast ------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ MPICH:
   3     the thresholds of its control variables: ALLREDUCE_SHORT_MSG_SIZE 2048 B,
         BCAST_SHORT_MSG_SIZE 12288 B, BCAST_LONG_MSG_SIZE and ALLGATHER_LONG_MSG_SIZE 524288 B,
         ALLGATHER_SHORT_MSG_SIZE 81920 B, BCAST_MIN_PROCS 8 (Thakur, Rabenseifner and Gropp, Int.
-        J. High Perform. Comput. Appl. 19 (2005) 49-66; pmodels/mpich src/mpi/coll, 3.x)
+        J. High Perform. Comput. Appl. 19 (2005) 49-66; pmodels/mpich src/mpi/coll, 3.x);
+        REDUCE_SCATTER_COMMUTATIVE_LONG_MSG_SIZE 524288 B, ALLTOALL_SHORT_MSG_SIZE 256 B,
+        ALLTOALL_MEDIUM_MSG_SIZE 32768 B (the same, 3.x)
   4     maint/tuning/coll/mpir/generic.json of pmodels/mpich commit 7e03fe85
 """
 
@@ -87,6 +89,34 @@ _BROADCAST_5: Table = (
     (4096, ((262144, _KNOMIAL), (inf, _SCATTER))),
     (inf, ((8192, _KNOMIAL), (16384, _BINARY), (262144, _KNOMIAL), (inf, _SCATTER))),
 )  # fmt: skip
+_HALF, _BUTTER, _EACH, _APART = "recursive_halving", "butterfly", "pairwise", "reduce_and_scatter"
+_REDUCE_SCATTER_5: Table = (
+    (4, ((65536, _RING), (131072, _BUTTER), (inf, _RING))),
+    (8, ((8, _APART), (262144, _HALF), (inf, _RING))),
+    (32, ((262144, _HALF), (inf, _RING))),
+    (64, ((64, _APART), (2048, _HALF), (524288, _BUTTER), (inf, _RING))),
+    (128, ((256, _APART), (512, _HALF), (2048, _BUTTER), (4096, _HALF), (inf, _BUTTER))),
+    (256, ((256, _APART), (512, _HALF), (inf, _BUTTER))),
+    (512, ((256, _APART), (1024, _HALF), (inf, _BUTTER))),
+    (1024, ((512, _APART), (2048, _HALF), (8192, _BUTTER), (16384, _HALF), (inf, _BUTTER))),
+    (2048, ((512, _APART), (4096, _HALF), (16384, _BUTTER), (32768, _HALF), (inf, _BUTTER))),
+    (4096, ((512, _APART), (4096, _HALF), (inf, _BUTTER))),
+    (inf, ((1024, _APART), (8192, _HALF), (inf, _BUTTER))),
+)  # fmt: skip
+#: by the bytes for one rank; messages that leave at once, in turn ("linear_sync") or not
+_ALL_TO_ALL_5: Table = (
+    (3, ((inf, _EACH),)),
+    (8, ((524288, _LINEAR), (1048576, _EACH), (inf, _LINEAR))),
+    (16, ((inf, _LINEAR),)),
+    (32, ((4, _LINEAR), (512, _BRUCK), (inf, _LINEAR))),
+    (64, ((512, _BRUCK), (inf, _LINEAR))),
+    (256, ((1024, _BRUCK), (262144, _LINEAR), (inf, _EACH))),
+    (512, ((1024, _BRUCK), (32768, _LINEAR), (inf, _EACH))),
+    (1024, ((512, _BRUCK), (262144, _LINEAR), (inf, _EACH))),
+    (2048, ((512, _BRUCK), (inf, _LINEAR))),
+    (4096, ((1024, _BRUCK), (inf, _LINEAR))),
+    (inf, ((2048, _BRUCK), (inf, _LINEAR))),
+)  # fmt: skip
 
 
 def _by_table(table: Table, n: int, size: float) -> str:
@@ -105,6 +135,10 @@ def _open_mpi_5(operation: str, n: int, size: float) -> MpiRule:
         return MpiRule(_RD if fewer and name in (_RING, _SEG) else name)
     if operation == "broadcast":
         return MpiRule(_by_table(_BROADCAST_5, n, size))
+    if operation == "reduce_scatter":
+        return MpiRule(_by_table(_REDUCE_SCATTER_5, n, size))
+    if operation == "all_to_all":
+        return MpiRule(_by_table(_ALL_TO_ALL_5, n, size / n))
     name = _by_table(_ALL_GATHER_5, n, size / n)
     if name == _RD and not _power(n):
         name = _BRUCK  # coll/base falls back so
@@ -145,8 +179,21 @@ def _broadcast_4(n: int, size: float) -> MpiRule:
     return _first(cases, MpiRule(_PIPE, 8 * 1024))
 
 
+def _reduce_scatter_4(n: int, size: float) -> MpiRule:
+    few = size <= 12 * 1024 or (size <= 256 * 1024 and _power(n)) or n >= 0.0012 * size + 8
+    return MpiRule(_HALF if few else _RING)
+
+
+def _all_to_all_4(n: int, size: float) -> MpiRule:
+    part = size / n
+    cases = ((n == 2, MpiRule(_EACH)), (part < 200 and n > 12, MpiRule(_BRUCK)),
+             (part < 3000, MpiRule(_LINEAR)))  # fmt: skip
+    return _first(cases, MpiRule(_EACH))
+
+
 _OPEN_MPI_4 = {
     "all_reduce": _all_reduce_4, "all_gather": _all_gather_4, "broadcast": _broadcast_4,
+    "reduce_scatter": _reduce_scatter_4, "all_to_all": _all_to_all_4,
 }  # fmt: skip
 
 
@@ -163,6 +210,11 @@ def _mpich(operation: str, n: int, size: float, short: float) -> MpiRule:
 
 
 def _mpich_3(operation: str, n: int, size: float) -> MpiRule:
+    if operation == "reduce_scatter":
+        return MpiRule(_HALF if size < 524_288 else _EACH)
+    if operation == "all_to_all":
+        part = size / n
+        return MpiRule(_BRUCK if part <= 256 and n >= 8 else _LINEAR if part <= 32_768 else _EACH)
     if operation != "broadcast":
         return _mpich(operation, n, size, 2048)
     if size < 12_288 or n < 8:
@@ -171,6 +223,11 @@ def _mpich_3(operation: str, n: int, size: float) -> MpiRule:
 
 
 def _mpich_4(operation: str, n: int, size: float) -> MpiRule:
+    if operation in ("reduce_scatter", "all_to_all"):
+        message = (
+            f'which {operation} MPICH 4 takes is not known; version "3", or algorithm, is accepted'
+        )
+        raise Refused(message, ("collective", "version"))
     if operation != "broadcast":
         return _mpich(operation, n, size, 8)
     if n < 8 or size <= 12_288:
@@ -178,7 +235,15 @@ def _mpich_4(operation: str, n: int, size: float) -> MpiRule:
     return MpiRule(_SCATTER if _power(n) and size <= 524_288 else "scatter_ring")
 
 
-OPERATIONS = ("all_reduce", "all_gather", "broadcast")
+#: what can be asked for by name, by operation
+ALGORITHMS: dict[str, tuple[str, ...]] = {
+    "all_reduce": (_RD, _RING, _RAB),
+    "all_gather": (_RD, _RING, _BRUCK, _NEAR),
+    "reduce_scatter": (_HALF, _RING, _EACH, _RD),
+    "all_to_all": (_LINEAR, _EACH),
+    "broadcast": (_LINEAR, _BINARY, _BINOMIAL, _KNOMIAL, _SCATTER, "scatter_ring"),
+}
+OPERATIONS = tuple(ALGORITHMS)
 #: by implementation and version, the newest last
 RULES: dict[str, dict[str, Callable[[str, int, float], MpiRule]]] = {
     "open_mpi": {
@@ -189,11 +254,31 @@ RULES: dict[str, dict[str, Callable[[str, int, float], MpiRule]]] = {
 }
 
 
-def choose(implementation: str, version: str, operation: str, n: int, size: float) -> MpiRule:
-    """What the library takes for `operation` on `size` bytes (full size) over `n` ranks."""
+def _require_operation(operation: str) -> None:
     if operation not in OPERATIONS:
         known = ", ".join((*OPERATIONS, "send"))
         raise Refused(
             f"backend mpi has no {operation}; there are {known}", ("collective", "backend")
         )
+
+
+def choose(implementation: str, version: str, operation: str, n: int, size: float) -> MpiRule:
+    """What the library takes for `operation` on `size` bytes (full size) over `n` ranks."""
+    _require_operation(operation)
     return RULES[implementation][version](operation, n, size)
+
+
+def forced(algorithm: str, operation: str, n: int) -> MpiRule:
+    """`algorithm`, whole messages, for `operation` over `n` ranks; where it cannot have so many,
+    what libraries take in its place.  Refused where the operation has no such algorithm."""
+    _require_operation(operation)
+    if algorithm not in ALGORITHMS[operation]:
+        known = ", ".join(ALGORITHMS[operation])
+        message = f"{operation} has no algorithm {algorithm} in backend mpi; there are {known}"
+        raise Refused(message, ("collective", "algorithm"))
+    if operation == "all_gather":
+        if algorithm == _RD and not _power(n):
+            return MpiRule(_BRUCK)
+        if algorithm == _NEAR and n % 2:
+            return MpiRule(_RING)
+    return MpiRule(algorithm)

@@ -17,6 +17,7 @@ from dpsim.core.lean import dataclass
 from dpsim.core.many import added
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Link
+from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.topology import AS_IT_IS, Crossing
 
@@ -39,6 +40,7 @@ class NcclGraph:
     nvlink            NCCL sees NVLink paths only inside a node
     efa               generation of EFA adapters; 0 where there are none
     staged            GPUs of a node reach each other through its memory only
+    hosted            NICs don't reach the GPUs' memory: what leaves a node goes through its host
     capability        of the GPUs, NVIDIA's times ten; 0: none is stated
     crossing          what a scenario says of the way between nodes
     """
@@ -60,6 +62,7 @@ class NcclGraph:
     local_bandwidth: float
     efa: int = 0
     staged: bool = False
+    hosted: bool = False
     capability: int = 0
     crossing: Crossing = AS_IT_IS
 
@@ -80,7 +83,10 @@ class NcclGraph:
 
 
 def require_gpus(topology: Topology) -> None:
-    """Refused where the machine is one of TPUs, which NCCL does not know."""
+    """Refused where the machine has no GPUs but what NCCL does not know: TPUs, or none at all."""
+    if isinstance(topology.fabric, Processors):
+        message = "NCCL needs GPUs, and this machine has none; collective: {backend: gloo} or mpi"
+        raise Refused(message, ("collective", "backend"))
     if isinstance(topology.fabric, Torus):
         message = "NCCL has no TPUs; collective: {backend: ici} is what joins them"
         raise Refused(message, ("collective", "backend"))
@@ -125,6 +131,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
         local_bandwidth=local,
         efa=_efa(outside, topology.compute_capability),
         staged=topology.fabric.staged and inside == "pcie",
+        hosted=not topology.gpudirect,
         capability=topology.compute_capability,
         crossing=topology.crossing,
     )

@@ -27,7 +27,7 @@ from itertools import permutations, product
 import numpy as np
 
 from dpsim.backends import Topology
-from dpsim.backends._nccl_time import SOCKETS, UNKNOWN, Constants, Time
+from dpsim.backends._nccl_time import REMOTE, SOCKETS, UNKNOWN, Constants, Time
 from dpsim.backends._nccl_traffic import RELAYED, Traffic, names_of, summed, tallied
 from dpsim.collectives import (
     Members,
@@ -65,6 +65,7 @@ class Messages:
     part              bytes of one message
     kept              bytes that a rank copies to itself, where that takes time
     home, away        kinds of links that join ranks of a node, and nodes; "": none
+    hosted            NICs don't reach the GPUs' memory
     """
 
     traffic: Traffic
@@ -75,6 +76,7 @@ class Messages:
     home: str
     away: str
     nodes: int
+    hosted: bool = False
 
     @property
     def kind(self) -> str:
@@ -97,6 +99,8 @@ def predicted(fitted: Constants, messages: Messages, size: float, sockets: int =
     """The time of all `messages` of an operation on `size` bytes."""
     traffic, away = messages.traffic, messages.away
     share = {kind: _share(fitted, kind) for kind in traffic.paces}
+    if messages.hosted and away in REMOTE:
+        share[away] *= fitted.of(away, "hosted")
     if messages.nodes > 2 and away in share:
         share[away] *= (messages.nodes / 2) ** -fitted.of(away, "crowding")
     slowest = max(traffic.paces, key=lambda kind: traffic.paces[kind][0] / share[kind])
@@ -148,7 +152,9 @@ def _shift(ranks: Ranks, topology: Topology) -> Messages:
     traffic = summed(tallied(onward(ranks, 1.0), ranks, topology))
     home, away = _kinds(traffic)
     nodes = len(members_of(ranks, topology).nodes)
-    return Messages(traffic, int(nodes == 1), int(nodes > 1), 1.0, 0.0, home, away, nodes)
+    apart = int(nodes > 1)
+    hosted = not topology.gpudirect
+    return Messages(traffic, 1 - apart, apart, 1.0, 0.0, home, away, nodes, hosted)
 
 
 # -- everybody to everybody -----------------------------------------------------------------------
@@ -164,7 +170,8 @@ def _exchange(ranks: Ranks, topology: Topology) -> Messages:
     home, away = _kinds(traffic)
     kept = 1.0 / n if len(group.nodes) == 1 else 0.0
     here = min(group.sizes)
-    return Messages(traffic, here - 1, n - here, 1.0 / n, kept, home, away, len(group.nodes))
+    nodes, hosted = len(group.nodes), not topology.gpudirect
+    return Messages(traffic, here - 1, n - here, 1.0 / n, kept, home, away, nodes, hosted)
 
 
 def _all_pairs(ranks: Ranks, topology: Topology) -> Transfers:

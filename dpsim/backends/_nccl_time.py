@@ -9,9 +9,10 @@ L       hops on the critical path x time of one (`Tuning.hops`, `Tuning.steps`) 
         (and for LL and LL128 in all-gather and reduce-scatter between nodes another, and
         for them over EFA adapters of the second generation on another)
 X       bytes over the busiest link at its nominal bandwidth, over the fitted share of it that the
-        protocol reaches there (through host memory, which both directions share, twice of it where
-        one is silent: in a broadcast or reduce of two), which falls as (nodes / 2) ** -c; with
-        sockets no more than a rate per TCP connection
+        protocol reaches there (less of RDMA where NICs don't reach the GPUs' memory; through host
+        memory, which both directions share, twice of it where one is silent: in a broadcast or
+        reduce of two), which falls as (nodes / 2) ** -c; with sockets no more than a rate per TCP
+        connection
 F       2 f L sqrt(X / (L + X)): hops take longer once the buffers are full, as NCCL's own factors
         of 1.4 and 1.9 on a ring's latency say; f = 0.2 and 0.45 would be these factors at large
         sizes, and the root leads over to them.  A broadcast's chain adds for every further hop the
@@ -44,6 +45,8 @@ from dpsim.core.many import root
 
 #: kinds whose bytes go through TCP connections
 SOCKETS = ("ethernet", "gvnic", "ipoib")
+#: kinds whose NICs move GPUs' memory themselves where the GPUs let them
+REMOTE = ("infiniband", "omni_path", "roce")
 #: algorithms whose buffers fill as a ring's do
 _RINGS = ("ring", "pat")
 #: kinds of which nothing is known: their links' own latency and bandwidth apply
@@ -100,6 +103,8 @@ def predicted(
     algorithm, protocol = choice
     graph = tuning.graph
     share = {kind: reached(fitted, kind, algorithm, protocol) for kind in traffic.paces}
+    if graph.hosted and graph.outside in REMOTE:
+        share[graph.outside] *= fitted.of(graph.outside, "hosted")
     if graph.nodes > 2 and graph.outside in share and algorithm not in SHARP:
         share[graph.outside] *= (graph.nodes / 2) ** -fitted.of(graph.outside, "crowding")
     if graph.staged and graph.ranks == 2 and operation in ROOTED:

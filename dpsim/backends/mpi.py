@@ -6,6 +6,8 @@
   are copied even then: both libraries reduce in host memory (open-mpi/ompi
   ompi/mca/coll/cuda/coll_cuda_allreduce.c; pmodels/mpich MPIR_Coll_host_buffer_alloc in
   src/mpi/coll).
+* Over sockets a message has one TCP connection (btl_tcp_links of Open MPI is 1), which carries no
+  more than the rate fitted for NCCL's on such a network (`ethernet.flow` and its like).
 * One collective at a time: torch's process group has one thread for them (pytorch/pytorch
   torch/csrc/distributed/c10d/ProcessGroupMPI.cpp).
 
@@ -19,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import numpy as np
 
 from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, Topology
 from dpsim.backends._mpi_rounds import Round, rounds
-from dpsim.backends._mpi_rules import RULES, choose
+from dpsim.backends._mpi_rules import ALGORITHMS, RULES, MpiRule, choose, forced
+from dpsim.backends._nccl_time import SOCKETS, shipped
+from dpsim.backends._nccl_traffic import is_cable
 from dpsim.collectives import TransferList, Transfers, convoys_of, members_of, onward, rank_array
 from dpsim.core import units
 from dpsim.core.arrays import Array, IntArray
@@ -34,7 +39,7 @@ from dpsim.machines.fabrics import Vertex
 from dpsim.machines.tally import Convoy, Tally
 from dpsim.machines.topology import Way
 
-_REDUCES = ("all_reduce",)
+_REDUCES = ("all_reduce", "reduce_scatter")
 
 
 @record
@@ -44,6 +49,7 @@ class Mpi(Backend):
     implementation  open_mpi or mpich
     version     whose rules choose: "4.0" or "5.0" of Open MPI (4.1 has those of 5.0), "3" or "4" of
                 MPICH; "" is the newest known
+    algorithm   taken for every operation in place of the library's choice; "auto": that
     buffers     device: gradients are in a GPU's memory; host: on a processor
     cuda_aware  the library moves GPU buffers itself, without copies (not those it reduces)
     latency     of one message [s]; left out: that of the links of the machine file, which for most
@@ -61,6 +67,7 @@ class Mpi(Backend):
 
     implementation: Literal["open_mpi", "mpich"] = "open_mpi"
     version: Text = ""
+    algorithm: Text = "auto"
     buffers: Literal["device", "host"] = "device"
     cuda_aware: bool = False
     latency: units.Seconds | None = None
@@ -76,6 +83,10 @@ class Mpi(Backend):
             accepted = ", ".join(f'"{v}"' for v in known)
             message = f"the rules of {self.implementation} {self.version[:20]} are not known"
             raise Refused(f"{message}; accepted: {accepted}", ("version",))
+        named = sorted({name for names in ALGORITHMS.values() for name in names})
+        if self.algorithm not in ("auto", *named):
+            message = f"{self.algorithm[:40]!r} is not known; accepted: auto, {', '.join(named)}"
+            raise Refused(message, ("algorithm",))
         if self.cuda_aware and self.buffers == "host":
             raise Refused("means nothing for buffers on the host", ("cuda_aware",))
 
@@ -87,8 +98,7 @@ class Mpi(Backend):
         if operation == "send":
             name, found = "send", [Round(1, onward(ranks, size))]
         else:
-            version = self.version or list(RULES[self.implementation])[-1]
-            rule = choose(self.implementation, version, operation, n, size)
+            rule = self._rule(operation, n, size)
             name = rule.algorithm
             found = rounds(operation, rule, ranks, size, topology)
         direct = self.cuda_aware and operation not in _REDUCES
@@ -101,6 +111,13 @@ class Mpi(Backend):
         sent = size if operation == "send" else total / n
         return Plan(tuple(phases), None, name, sent)
 
+    def _rule(self, operation: str, n: int, size: float) -> MpiRule:
+        """The algorithm for `size` bytes over `n` ranks."""
+        if self.algorithm != "auto":
+            return forced(self.algorithm, operation, n)
+        version = self.version or list(RULES[self.implementation])[-1]
+        return choose(self.implementation, version, operation, n, size)
+
     def _phase(self, found: Round, host: _Hosts | None, topology: Topology) -> Phase:
         """The repeats of a round: its slowest message sets the pace, then the CPU adds up."""
         convoys = [
@@ -109,11 +126,17 @@ class Mpi(Backend):
             for convoy, part in convoys_of(flow, topology)
         ]
         tally = Tally(topology, _nodes(convoy for convoy, _ in convoys))
+        connection = _connection(topology)
         for convoy, part in convoys:
             tally.add(convoy, part.bytes, part.order)
         loads, count = tally.loads(), found.repeats
         pace = loads.slowest[0] / self.efficiency if loads else 0.0
-        slowest = max(self._alone(tally, convoy, part.bytes) for convoy, part in convoys)
+        apart = [float(np.max(p.bytes)) for convoy, p in convoys if convoy.way.nics]
+        alone = max(apart, default=0.0) / connection
+        pace = max(pace, alone)
+        slowest = max(
+            max(self._alone(tally, convoy, part.bytes), alone) for convoy, part in convoys
+        )
         waiting = count * (slowest - pace + found.added / self.reduce)
         if not loads:
             return Phase(waiting)
@@ -147,9 +170,10 @@ class Mpi(Backend):
         if operation == "send" and len(ranks) == 2:
             giving, getting = ranks[:1], ranks[1:]
         given = size / len(ranks) if operation == "all_gather" else size
+        got = size / len(ranks) if operation == "reduce_scatter" else size
         yield self._copies(giving, given, topology, down=True)
         yield from moved
-        yield self._copies(getting, size, topology, down=False)
+        yield self._copies(getting, got, topology, down=False)
 
     def _copies(self, ranks: Ranks, size: float, topology: Topology, *, down: bool) -> Phase:
         host, found = _Hosts(topology), rank_array(ranks)
@@ -223,6 +247,15 @@ class _Hosts:
             key=lambda k: (len(self.topology.inside(("gpu", 0, gpu), ("socket", 0, k))), k),
         )
         return ("socket", 0, near)
+
+
+def _connection(topology: Topology) -> float:
+    """Rate of a message between nodes that sockets join [B/s]; elsewhere no limit."""
+    if topology.nodes < 2:
+        return inf
+    cable = next(e for e in topology.route(0, topology.ranks - 1) if is_cable(e))
+    kind = topology.link(cable).kind
+    return shipped().of(kind, "flow") if kind in SOCKETS else inf
 
 
 def _nodes(convoys: Iterable[Convoy]) -> IntArray:

@@ -86,7 +86,9 @@ class Case:
         piped, times = s.parallel.pipeline > 1, s.batch.accumulation
         found = s.strategy.sums(piped=piped)
         split = times > 1 and (piped or s.parallel.tensor > 1 or s.parallel.context > 1)
-        return found and found._replace(times=times, zeroed=found.zeroed or split)
+        zeroed = found is not None and (found.zeroed or split)
+        # to zeros each is added alike: steps of other lengths have the same model then
+        return found and found._replace(times=1 if zeroed else times, zeroed=zeroed)
 
     @cached_property
     def pace(self) -> Pace:

@@ -171,6 +171,9 @@ def sizes(text: str, factor: int = 2) -> tuple[int, ...]:
     first, colon, last = text.partition(":")
     if not colon and re.fullmatch(r"\s*\d[^-]*-\s*\d.*", text):
         raise Refused(f"--sizes: {text[:60]!r}: a range is written with a colon, as 1MiB:1GiB")
+    if not colon and "," in text:
+        said = "sizes are a range, times --factor from the first to the last: 1MiB:1GiB"
+        raise Refused(f"--sizes: {text[:60]!r}: {said}")
     low, high = _size(first), _size(last if colon else first)
     if low > high:
         raise Refused(f"--sizes: {text[:60]!r} ends below its start")

@@ -10,8 +10,9 @@ from dpsim.cli.options import Json, argument
 
 PLACE = 120
 WHAT = (
-    "scenario", "answer", "explanation", "sweep", "plan", "comparison", "collective", "check",
-    "check-nccl", "stragglers", "incidents", "import", "calibrate", "validate", "measure", "show",
+    "scenario", "answer", "explanation", "sweep", "plan", "comparison", "collective", "serve",
+    "check", "check-nccl", "stragglers", "incidents", "import", "calibrate", "validate", "measure",
+    "show",
 )  # fmt: skip
 What = Annotated[
     str,

@@ -36,7 +36,7 @@ Out = Annotated[
 
 
 def show(
-    thing: Thing,
+    thing: Thing = "",
     nodes: Nodes = 2,
     sequence_length: Sequence = None,
     json: Json = False,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dpsim.core import unknown
 from dpsim.core.files import STANDARD, streamed
@@ -50,6 +52,17 @@ def find(source: str | Path) -> Path:
         f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
         f"bundled: {', '.join(known)}"
     )
+
+
+def check_command(data: Mapping[str, Any]) -> None:
+    """Refuse what another command predicts: several jobs, and serving."""
+    if "jobs" in data:
+        raise Refused(
+            "several jobs are predicted by `dpsim compare`; here a scenario has one job", ("jobs",)
+        )
+    if "serving" in data:
+        message = "requests to replicas of a model are predicted by `dpsim serve`"
+        raise Refused(message, ("serving",))
 
 
 def base_and_name(path: Path) -> tuple[Path, str]:

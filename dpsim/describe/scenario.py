@@ -31,7 +31,7 @@ from dpsim.core.overrides import (
 )
 from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, record
-from dpsim.describe.bundled import base_and_name, find
+from dpsim.describe.bundled import base_and_name, check_command, find
 from dpsim.describe.convergence import Training
 from dpsim.describe.parallel import Parallel
 from dpsim.describe.sections import (
@@ -345,10 +345,7 @@ def load(
     data: dict[str, Any], base: Path, name: str, *, origins: dict[str, str] | None = None
 ) -> Loaded:
     """A Loaded scenario from plain data."""
-    if "jobs" in data:
-        raise Refused(
-            "several jobs are predicted by `dpsim compare`; here a scenario has one job", ("jobs",)
-        )
+    check_command(data)
     scenario = build(Scenario, data, file=True)
     changes = sweep_changes(data)
     rest = {key: value for key, value in data.items() if key != "sweep"}

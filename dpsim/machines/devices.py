@@ -65,7 +65,9 @@ class Device:
     stream [s]; `power` is the board power [W], `idle_power` what it draws with nothing to do [W],
     each 0 where unknown; `compute_capability` is NVIDIA's, times ten (H100: 90), or 0;
     `peer_bandwidth` is what all links to other devices (NVLink, xGMI) carry together, one way
-    [B/s], as the library of collectives counts them, 0 where there are none.
+    [B/s], as the library of collectives counts them, 0 where there are none; `gpudirect`
+    says whether NICs can read and write its memory (GPUDirect RDMA), without which bytes for other
+    nodes go through the host's.
     """
 
     name: Text
@@ -78,6 +80,7 @@ class Device:
     compute_capability: Natural = 0
     peer_bandwidth: units.NoBytesPerSecond = 0.0
     usable: units.Bytes = 0.0
+    gpudirect: bool = True
 
     def __post_init__(self) -> None:
         for dtype in self.peak:

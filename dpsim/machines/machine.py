@@ -116,8 +116,7 @@ class Machine:
             raise _single(self.name, gpus_per_node or self.gpus_per_node)
         cables = (inter_node_bandwidth, inter_node_kind, inter_node_latency)
         network, way = _rewired(self.network, *cables)
-        network = _with(network, "oversubscription", oversubscription)
-        network = _routed(network, routing, seed)
+        network = _routed(_with(network, "oversubscription", oversubscription), routing, seed)
         gpus = _whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node)
         return Topology(
             self.node,
@@ -127,6 +126,7 @@ class Machine:
             nics=_whole(nics_per_node, "nics_per_node", 0, self._nics(gpus)),
             ranks=ranks,
             compute_capability=self.device.compute_capability,
+            gpudirect=self.device.gpudirect,
             crossing=way,
         )
 

@@ -57,6 +57,7 @@ class Topology:
     graph    NetworkX DiGraph (see :mod:`dpsim.machines.fabrics`); every edge has a `link`
     devices  the GPU vertex of every rank, node by node
     compute_capability  of its GPUs, NVIDIA's times ten (H100: 90), or 0 where there is none
+    gpudirect  whether NICs reach the memory of its GPUs
     crossing  for models whose steps between nodes were not fitted on these cables
 
     Everything is computed on first use.  Routes and links need one node and the cables only, so
@@ -73,6 +74,7 @@ class Topology:
         nics: int,
         ranks: int | None = None,
         compute_capability: int = 0,
+        gpudirect: bool = True,
         crossing: Crossing = AS_IT_IS,
     ) -> None:
         if nodes > 1 and (network is None or nics == 0):
@@ -81,7 +83,8 @@ class Topology:
         self._network = network.settled(nics) if network is not None and nodes > 1 else network
         self.known: dict[Hashable, Any] = {}  # what was worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
-        self.compute_capability, self.crossing = compute_capability, crossing
+        self.compute_capability, self.gpudirect = compute_capability, gpudirect
+        self.crossing = crossing
         self.ranks = nodes * gpus if ranks is None else ranks
         if not 1 <= self.ranks <= nodes * gpus:
             message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"
@@ -153,6 +156,7 @@ class Topology:
             nics=self.nics,
             ranks=self.ranks,
             compute_capability=self.compute_capability,
+            gpudirect=self.gpudirect,
             crossing=self.crossing,
         )
 

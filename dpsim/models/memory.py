@@ -132,6 +132,7 @@ class Footprint:
     """Bytes of one layer for one micro-batch on one rank.
 
     kind      which activations they are
+    inputs    whether what is kept are inputs of a block that is computed again, and no layer's own
     kept      from its forward until its backward
     rebuilt   beside them in its backward, of the block that is computed again
     forward, backward  what it has beside that at most while a pass runs
@@ -142,6 +143,12 @@ class Footprint:
     rebuilt: float
     forward: float
     backward: float
+    inputs: bool = False
+
+    @property
+    def keeps(self) -> str:
+        """What it keeps, as parts of memory are called."""
+        return "activations at block inputs" if self.inputs else self.kind
 
 
 def footprints(
@@ -175,7 +182,9 @@ def footprints(
         unpacked = width * float(layer.unpacked)
         forward = forward * samples + unpacked + width * layer.scratch
         backward = backward * samples + unpacked * (not layer.detached)
-        found.append(Footprint(_kind(layer), kept, rebuilt[i] * samples, forward, backward))
+        again = recompute == "full" and bool(layer.unit)
+        own = Footprint(_kind(layer), kept, rebuilt[i] * samples, forward, backward, again)
+        found.append(own)
     return found
 
 

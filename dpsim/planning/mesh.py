@@ -213,10 +213,20 @@ def _none(found: Searched, points: Sequence[Tried], told_about: _Told) -> Missed
     ]
     if not (misses and found.fitting):
         misses.insert(0, Miss("fits", "fits", None, value, None))
-    near: Any = points[0] if points else Failed(
-        ranks=0, nodes=None, global_batch=None, error="no mesh fits in memory", set={}
-    )  # fmt: skip
-    return Missed(tuple(misses), "memory", near)
+    return Missed(tuple(misses), "memory", points[0] if points else _unplayed(told_about.bench))
+
+
+def _unplayed(bench: Bench) -> Failed:
+    """What stands for the nearest mesh where none fits, so that none was played."""
+    case = bench.case()
+    topology = case.site.topology
+    return Failed(
+        ranks=case.ranks,
+        nodes=None if topology is None else topology.nodes,
+        global_batch=case.global_batch,
+        error="no mesh fits in memory",
+        set={},
+    )
 
 
 def _refusals(found: Searched) -> list[str]:

@@ -41,7 +41,8 @@ def interval(
 ) -> tuple[float, float]:
     """The interval around a prediction as two factors, low at most 1 and high at least 1.
 
-    kind     of link that joins its ranks, as `dpsim.predict.collective.kind_of` has it; or `ANY`
+    kind     of link that joins its ranks, as `dpsim.predict.collective.kind_of` has it; or `ANY`;
+             or "mpi", whose machines are counted apart: what is known of a kind is NCCL's on it
     latency  the share of the predicted time that is latency [1]
     apart    whether its ranks are on several nodes
     """

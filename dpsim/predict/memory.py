@@ -101,7 +101,7 @@ def at_peak(model: Model, held: Held, layers: Sequence[Footprint]) -> dict[str, 
     for name, line in most.sides.items():
         parts[name] = parts.get(name, 0.0) + line[most.layer]
     for i in most.there:
-        parts[layers[i].kind] = parts.get(layers[i].kind, 0.0) + layers[i].kept
+        parts[layers[i].keeps] = parts.get(layers[i].keeps, 0.0) + layers[i].kept
     if most.beside:
         own = layers[most.layer].kind
         parts[own] = parts.get(own, 0.0) + most.beside

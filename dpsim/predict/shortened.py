@@ -29,7 +29,7 @@ from dpsim.predict import player
 from dpsim.predict.level import Level
 from dpsim.predict.level import level as solved
 from dpsim.predict.player import EngineRefused, Played, Tries
-from dpsim.predict.straight import Ends, line
+from dpsim.predict.straight import Ends, filling_ends, line
 
 #: how far a third short step may lie off the line through the first two, relatively
 STRAIGHT = 1e-6
@@ -162,7 +162,8 @@ def _short(case: Case) -> Ends | None:
     """Micro-batches of three short steps; None where the step is no longer than they are."""
     stages, count = case.mesh.pipeline, case.scenario.batch.accumulation
     unit = max(stages, 4)
-    for ends in ((unit // 2, unit, unit + unit // 2), (2 * unit, 4 * unit, 3 * unit)):
+    some = (unit // 2, unit, unit + unit // 2), (2 * unit, 4 * unit, 3 * unit), filling_ends(case)
+    for ends in some:
         if count > max(ends) + unit and all(_taken(case, number) for number in ends):
             return ends
     return None

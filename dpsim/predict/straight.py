@@ -35,10 +35,18 @@ def filled(case: Case) -> Ends | None:
     is hardly longer, or steps are not all alike."""
     if case.mesh.plain or case.scenario.variability.varies or case.scenario.iteration != "steady":
         return None
-    stages, count = case.mesh.pipeline, case.scenario.batch.accumulation
-    stages = max(stages, 4, case.programs.layout.schedule.filling(stages))
-    ends = stages, 2 * stages, stages + stages // 2
-    return ends if count > 4 * stages else None
+    ends = filling_ends(case)
+    return ends if case.scenario.batch.accumulation > 2 * ends[1] else None
+
+
+def filling_ends(case: Case) -> Ends:
+    """Micro-batches of the shortest steps that fill the pipeline of `case`, in whole rounds."""
+    schedule, stages = case.programs.layout.schedule, case.mesh.pipeline
+    least, step = max(stages, 4, schedule.filling(stages)), schedule.round(stages)
+    if step == 1:
+        return least, 2 * least, least + least // 2
+    least = -(-least // step) * step
+    return least, least + step, least + 2 * step
 
 
 def along(case: Case, times: Times) -> list[float] | None:

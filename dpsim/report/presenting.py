@@ -22,8 +22,9 @@ from dpsim.planning.swept import Swept
 from dpsim.predict.document import to_json
 from dpsim.predict.explanation import Explanation
 from dpsim.predict.prediction import Prediction
-from dpsim.report import collective, compare, on_axes, plan_picture, sweep_picture
+from dpsim.report import collective, compare, on_axes, plan_picture, serving, sweep_picture
 from dpsim.report.points import flat, flat_grid
+from dpsim.serving.answer import ServingAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,6 +135,18 @@ def _(answer: Compared) -> Rows:
 def _(answer: Compared, ax: Axes, field: str) -> None:
     _one_picture(field)
     compare.draw_on(ax, answer.document)
+
+
+@rows.register(ServingAnswer)
+def _(answer: ServingAnswer) -> Rows:
+    return serving.rows(answer)
+
+
+@picture.register(ServingAnswer)
+def _(answer: ServingAnswer, ax: Axes, field: str) -> None:
+    _one_picture(field)
+    serving.draw_on(ax, answer)
+    ax.legend()
 
 
 # -- measurements ---------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dpsim.predict.answer import Answer
 from dpsim.predict.document import schema_of
 from dpsim.predict.explanation import Explanation
 from dpsim.report.compared_schema import ComparisonAnswer
+from dpsim.serving.answer import ServingAnswer
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ ANSWERS: dict[str, Any] = {
     "plan": PlanAnswer,
     "comparison": ComparisonAnswer,
     "collective": CollectiveDocument,
+    "serve": ServingAnswer,
 }
 
 

@@ -21,7 +21,7 @@ from dpsim.core.record import Refused
 from dpsim.core.units import show
 from dpsim.machines.devices import Link
 from dpsim.machines.exchange import machine_graph, write_graph
-from dpsim.machines.machine import Machine, device_names, load_machine, machine_names
+from dpsim.machines.machine import Machine, device_names, load_device, load_machine, machine_names
 from dpsim.models import Layer, Model
 from dpsim.models.named import is_config, load_config, load_named, model_names
 from dpsim.report.again import show_answer
@@ -56,6 +56,7 @@ def show_thing(
 ) -> None:
     """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names, and
     where there is nothing to draw."""
+    thing = short_name(thing)
     if thing in machine_names() or thing.endswith((".yaml", ".yml")):
         _machine(thing, console, nodes, out)
         return
@@ -93,6 +94,17 @@ def _printer(thing: str, console: Console, sequence_length: int | None) -> Calla
             return printer
     every = itertools.chain(lists, machine_names(), *(known for known, _ in kinds))
     raise Refused(unknown_thing(thing, list(every)))
+
+
+def short_name(thing: str) -> str:
+    """The name of the device that `thing` is in full ("H100-SXM5-80GB"); otherwise `thing` itself.
+    Refused where nothing is said."""
+    if not thing:
+        raise Refused(f"nothing is said to show; {', '.join(LISTS)}, or the name of one of them")
+    if thing in (*LISTS, *device_names(), *machine_names()):
+        return thing
+    full = {load_device(name).name.lower(): name for name in device_names()}
+    return full.get(thing.lower(), thing)
 
 
 #: what lists are called elsewhere

@@ -28,6 +28,7 @@ _OF_LAYER = ("name", "parameters", "forward_flop", "backward_flop", "activations
 def document(thing: str, sequence_length: int | None) -> Any:
     """What `thing` is; quantities are texts with their units, as files have them, except in models:
     FLOP and counts of elements per sample.  Refused for unknown names."""
+    thing = things.short_name(thing)
     lists: dict[str, Callable[[], Any]] = {
         "machines": lambda: [_brief(name) for name in machine_names()],
         "devices": lambda: [{"name": name, **_device(name)} for name in device_names()],

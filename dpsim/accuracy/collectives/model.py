@@ -7,6 +7,7 @@ scenario's, the library is a backend.  Estimates are kept, so a table asks each 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -21,6 +22,7 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.core import plugins, told
 from dpsim.core.processes import pool
 from dpsim.core.record import Refused, build
+from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.topology import Topology
 from dpsim.predict import collective, collective_error
 from dpsim.predict.collective_error import MESSAGES
@@ -65,7 +67,8 @@ class Estimate:
 
     latency, transfer  seconds without and with bytes on the move; the prediction is their sum
     bottleneck         a word of DESIGN's list: which of the network's parts takes most of it
-    kind               what joins its ranks: the kind of link between nodes, else in the node
+    kind               what joins its ranks: the kind of link between nodes, else in the node; MPI
+                       is one of its own over all of them, for its hosts take more than links
     alpha_beta, bare   seconds that the two baselines say; None: the library has no own estimate
     notes              what had to be assumed about the machine
     readings           what each reading of the machine's words says, the usual one first
@@ -95,6 +98,8 @@ class Estimate:
         return low / self.seconds, high / self.seconds
 
 
+#: what explains the name of an algorithm
+_BRACKETS = re.compile(r"\s*\(.*\)$")
 Estimates = Mapping[Question, Estimate | str]
 
 
@@ -174,8 +179,10 @@ def _estimate(question: Question, cluster: Mapping[str, Any]) -> Estimate:
         raise Refused("0 bytes are nothing to move")
     if question.stated.ranks == 1:
         raise Refused("a rank alone communicates with nobody")
-    backend = backend_of(question.library, question.algorithm, question.protocol)
     topology = topology_for(question.stated, json.dumps(cluster))
+    hosts = isinstance(topology.fabric, Processors)
+    backend = backend_of(question.library, question.algorithm, question.protocol, hosts)
+    hosted = isinstance(backend, plugins.find("backends", "mpi"))
     found = collective.timing(backend, question.operation, question.size, topology)
     if found.seconds == 0:
         raise Refused(f"{question.library} has no time for {question.operation}")
@@ -183,7 +190,7 @@ def _estimate(question: Question, cluster: Mapping[str, Any]) -> Estimate:
         latency=found.latency,
         transfer=found.transfer,
         bottleneck=found.bottleneck,
-        kind=collective.kind_of(topology),
+        kind="mpi" if hosted else collective.kind_of(topology),
         alpha_beta=alpha_beta(question, topology),
         bare=_bare(backend, question, topology),
     )
@@ -201,8 +208,9 @@ def _bare(backend: Any, question: Question, topology: Topology) -> float | None:
 
 
 @lru_cache(maxsize=256)
-def backend_of(library: str, algorithm: str, protocol: str) -> Any:
-    """The backend (a plug-in) that stands for `library`, with what the row states of its settings.
+def backend_of(library: str, algorithm: str, protocol: str, hosts: bool = False) -> Any:
+    """The backend (a plug-in) that stands for `library`, with what the row states of its settings;
+    `hosts` says that ranks are processes whose memory is the host's.
 
     Refused by name where no backend models it.
     """
@@ -212,8 +220,8 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Any:
         models = "NCCL and RCCL are" + (", gloo is too" if "gloo" in known else "")
         raise Refused(f"{library} is not modelled; {models}")
     cls = plugins.find("backends", name)
-    settings = {"algorithm": algorithm.lower().replace("nvlstree", "nvls_tree")}
-    settings["protocol"] = protocol.lower()
+    plain = _BRACKETS.sub("", algorithm.lower())
+    settings = {"algorithm": words.algorithms.get(plain, plain), "protocol": protocol.lower()}
     stated = {key: value for key, value in settings.items() if value not in words.free}
     accepted = {field.name for field in fields(cls)}
     for key, value in stated.items():
@@ -222,7 +230,19 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Any:
     version = words.version.search(library.lower())
     if version and "version" in accepted:
         stated["version"] = version[1]
+    if name == "mpi":
+        stated |= _mpi_settings(library.lower(), hosts)
     return build(cls, stated, file=True)
+
+
+def _mpi_settings(library: str, hosts: bool) -> dict[str, Any]:
+    """Which MPI it is, and whose rules choose: Cray's is made from MPICH 3 (its release notes).
+    Only a library that knows GPUs' memory can be timed on it."""
+    words = vocabulary().collectives
+    found: dict[str, Any] = {"buffers": "host"} if hosts else {"cuda_aware": True}
+    if words.mpich.search(library):
+        return found | {"implementation": "mpich", "version": "3"}
+    return found | ({"version": "4.0"} if words.open_mpi_4.search(library) else {})
 
 
 # -- where ----------------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile, unknown
-from dpsim.core.record import Check
+from dpsim.core.record import Check, dotted
 from dpsim.core.units import Unit, decimal
+from dpsim.core.yamlfile import FileRefused
 
 NEEDED = (
     "accelerator", "gpus_per_node", "nodes", "ranks", "fabric", "library", "collective",
@@ -79,29 +80,51 @@ class CollectiveRow(StatedMachine):
 
 
 @dataclass(frozen=True)
+class FaultyRow:
+    """A row that is no measured collective: its line, its text, and why."""
+
+    line: int
+    cells: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class CollectiveTable:
-    """The rows in the order of the file, and what looked odd."""
+    """The rows in the order of the file, those that are none, and what looked odd."""
 
     name: str
     columns: tuple[str, ...]
     rows: tuple[CollectiveRow, ...]
     warnings: tuple[str, ...] = ()
+    faulty: tuple[FaultyRow, ...] = ()
 
 
 def read_collectives(path: Path) -> CollectiveTable:
-    """The table at `path`; Refused with file, line and column where something is not right."""
+    """The table at `path`; Refused with file, line and column where it is none, and where no row of
+    it is a measured collective."""
     table = csvfile.read(path, MOST_BYTES, MOST_ROWS)
     _check_columns(table)
-    rows = tuple(_Cells(row).row() for row in table)
+    rows: list[CollectiveRow] = []
+    faulty: list[FaultyRow] = []
+    for found_row in table:
+        try:
+            rows.append(_Cells(found_row).row())
+        except FileRefused as error:
+            reason = f"{dotted(error.path)}: {error.message}"
+            faulty.append(FaultyRow(found_row.line, tuple(found_row.cells), reason))
+    if not rows and faulty:
+        raise table.refusal(faulty[0].reason, faulty[0].line)
     if not rows:
         raise table.refusal("has no row below its header", None)
     found = [
         *([f"separates its columns with {table.mark!r}"] if table.mark != "," else []),
         *([f"{table.empty} empty lines are left out of predictions.csv"] if table.empty else []),
+        *([f"{len(faulty)} rows contradict themselves and are refused: "
+           f"{_some([f'{one.line} ({one.reason})' for one in faulty])}"] if faulty else []),
         *_odd(rows),
-    ]
+    ]  # fmt: skip
     warnings = tuple(f"{path.name}: {text}" for text in found)
-    return CollectiveTable(path.name, table.columns, rows, warnings)
+    return CollectiveTable(path.name, table.columns, tuple(rows), warnings, tuple(faulty))
 
 
 def _check_columns(table: csvfile.Table) -> None:

@@ -17,7 +17,12 @@ from dpsim.accuracy.collectives import curves, intervals
 from dpsim.accuracy.collectives.curves import Curve, Knot, Through
 from dpsim.accuracy.collectives.figures import CollectiveOutcome, by, figures, half, summary
 from dpsim.accuracy.collectives.model import Estimate, Estimates, Question, estimates
-from dpsim.accuracy.collectives.table import CollectiveRow, CollectiveTable, read_collectives
+from dpsim.accuracy.collectives.table import (
+    CollectiveRow,
+    CollectiveTable,
+    FaultyRow,
+    read_collectives,
+)
 from dpsim.accuracy.scores import ADDED, COVERAGE
 from dpsim.core import told
 from dpsim.core.presented import Presented
@@ -42,7 +47,9 @@ class ValidatedCollectives(Presented):
 
     def predictions(self) -> list[dict[str, Any]]:
         """Rows of predictions.csv: all columns of the input, and `ADDED` (times in us)."""
-        return [_line(self.table.columns, outcome) for outcome in self.outcomes]
+        found = {o.row.line: _line(self.table.columns, o) for o in self.outcomes}
+        found |= {one.line: _refused(self.table.columns, one) for one in self.table.faulty}
+        return [found[line] for line in sorted(found)]
 
 
 def validated_collectives(
@@ -189,15 +196,16 @@ def _document(
 ) -> dict[str, Any]:
     excluded = [o.compared for o in outcomes if o.status == "excluded" and o.compared]
     beyond = sum(not found.inside for found in excluded)
+    statuses = Counter([*(o.status for o in outcomes), *("refused" for _ in table.faulty)])
     return {
         "schema_version": SCHEMA_VERSION,
         "dpsim_version": __version__,
         "kind": "collectives",
         "table": table.name,
         "calibrate": mode,
-        "rows": len(outcomes),
+        "rows": len(outcomes) + len(table.faulty),
         "series": len({o.row.series for o in outcomes}),
-        "status": dict(sorted(Counter(o.status for o in outcomes).items())),
+        "status": dict(sorted(statuses.items())),
         "coverage_wanted": COVERAGE,
         "overall": summary(outcomes),
         "figures": figures(outcomes),
@@ -225,3 +233,8 @@ def _line(columns: Sequence[str], outcome: CollectiveOutcome) -> dict[str, Any]:
     shown = [None if time is None else float(f"{time * 1e6:.{_DIGITS}g}") for time in times]
     added = (*shown, "us", outcome.status, outcome.reason, outcome.bottleneck, outcome.machine)
     return dict(zip((*columns, *ADDED), (*row.cells, *added), strict=True))
+
+
+def _refused(columns: Sequence[str], row: FaultyRow) -> dict[str, Any]:
+    added = dict.fromkeys(ADDED, "") | {"status": "refused", "reason": row.reason}
+    return dict(zip((*columns, *ADDED), (*row.cells, *added.values()), strict=True))

@@ -51,6 +51,24 @@ def executed(
     return found
 
 
+#: FLOP of forward, backward and forward again, over those of forward and backward alone
+AGAIN = 4 / 3
+
+
+def rate_has_again(row: TrainingRow) -> bool:
+    """Whether `value` is a rate of FLOP of DeepSpeed's that has forward twice.
+
+    Megatron-DeepSpeed counts 96 B s l h^2 with checkpointed activations, 72 without
+    (megatron/utils.py, `throughput_calculator`), and what DeepSpeed publishes checkpoints them:
+    ZeRO++'s command (docs/_tutorials/zeropp.md), and ZeRO-3 on Azure
+    (docs/_posts/2022-07-26-deepspeed-azure.md)."""
+    if not row.text("unit").lower().startswith("tflop") or row.get("step_time_s"):
+        return False
+    own, named = row.text("framework").lower(), row.text("metric").lower()
+    unsaid = not row.text("act_ckpt") or recomputed(row).get("recompute") == "full"
+    return "deepspeed" in own and "model" not in named and unsaid
+
+
 def counts_twice(row: TrainingRow, case: Case, step_time: float) -> bool:
     """Whether the FLOP that the row counts in a step of `step_time` seconds have forward twice,
     where its words say nothing of what is computed again: who counts that does it."""

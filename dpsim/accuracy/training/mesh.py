@@ -67,7 +67,7 @@ class RowMesh:
             found["parallel"]["context"] = self.context
             found |= self._attending(notes)
         if self.pipeline > 1:
-            found["schedule"] = _schedule(row, notes)
+            found["schedule"] = self._schedule(row, model, notes)
             found |= self._stages(row, model, notes)
         if self.corrected:
             notes.append(
@@ -75,6 +75,39 @@ class RowMesh:
                 f"{self.tensor * self.pipeline * self.context}"
             )
         return found
+
+    def _schedule(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
+        """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise; interleaved where the
+        row says of how many chunks, or where its code is known to."""
+        words, text = vocabulary().strategies, row.text("strategy_detail").lower()
+        stated = words.chunks.search(text)
+        chunks = int(stated[1] or stated[2]) if stated else 0
+        if not stated and words.interleaved.search(text):
+            raise Refused(f"the chunks of the interleaved pipeline are not known ({text[:60]})")
+        plain = words.one_f_one_b.search(text)
+        if not stated and not plain:
+            chunks = self._chunks(row, model)
+            own = f"interleave {chunks} chunks" if chunks > 1 else "run 1F1B without interleaving"
+            notes.append(f"the pipeline is assumed to {own}")
+        if chunks > 1:
+            return {"kind": "interleaved_1f1b", "chunks": chunks}
+        return {"kind": "one_f_one_b"}
+
+    def _chunks(self, row: TrainingRow, model: ModelChoice) -> int:
+        """The chunks of a stage in NVIDIA's code for MLPerf where a row does not say; 0 elsewhere.
+
+        Chunks of two blocks, embedding and loss counted where the blocks alone do not divide: what
+        its configurations of GPT-3 (mlcommons/training_results_v4.1,
+        NVIDIA/benchmarks/gpt3/implementations/eos_n32_ngc24.09_nemo/, INTERLEAVED_PIPELINE=6 of 8
+        stages) and of Llama 3.1 405B (mlcommons/training_results_v5.1,
+        NVIDIA/benchmarks/llama31_405b/, INTERLEAVED_PIPELINE=8, ASYM_PP_EMBED, ASYM_PP_LOSS) say;
+        one submitter has chunks of three, and where a configuration says nothing it is one.
+        """
+        if not _submitted(row):
+            return 0
+        blocks, share = blocks_of(model), 2 * self.pipeline
+        counted = next((n for n in (blocks, blocks + 2) if n % share == 0), 0)
+        return counted // share
 
     def _stages(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
         """Which blocks a stage holds, where not the same number: embedding and loss may count as
@@ -135,7 +168,7 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     beside = words.beside_computing.search(row.text("strategy_detail").lower()) or _submitted(row)
     parts = tensor * pipeline * context
     replicas = row.gpus // parts
-    stated = row.count("dp", replicas) if parts > 1 else replicas
+    stated = row.count("dp", replicas) if parts > 1 else _plain(row)
     corrected = stated != replicas and bool(row.get("batch_per_gpu") and row.get("global_batch"))
     if replicas < 1 or parts * (replicas if corrected else stated) != row.gpus:
         ranks = parts * stated
@@ -152,23 +185,17 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     )
 
 
+def _plain(row: TrainingRow) -> int:
+    """Replicas of a row whose mesh is data parallelism alone, as `dp` says them: where parameters
+    or experts are shared out, that may be how often all of them are held, and every GPU is a
+    replica."""
+    stated = row.count("dp", row.gpus)
+    sharded = vocabulary().strategies.shared_out.search(row.text("strategy").lower())
+    return row.gpus if sharded and stated >= 1 and row.gpus % stated == 0 else stated
+
+
 def _submitted(row: TrainingRow) -> bool:
     """Whether it is of a submission to MLPerf that ran NVIDIA's code."""
     words = vocabulary().strategies
     submitted = words.submitted.search(row.text("source_repo"))
     return bool(submitted and words.submitted_by.search(_framework(row)))
-
-
-def _schedule(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
-    """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise; interleaved where the row
-    says of how many chunks."""
-    words, text = vocabulary().strategies, row.text("strategy_detail").lower()
-    stated = words.chunks.search(text)
-    chunks = int(stated[1] or stated[2]) if stated else 0
-    if chunks > 1:
-        return {"kind": "interleaved_1f1b", "chunks": chunks}
-    if not stated and words.interleaved.search(text):
-        raise Refused(f"the chunks of the interleaved pipeline are not known ({text[:60]})")
-    if not words.one_f_one_b.search(text):
-        notes.append("the pipeline is assumed to run 1F1B without interleaving")
-    return {"kind": "one_f_one_b"}

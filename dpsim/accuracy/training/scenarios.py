@@ -12,7 +12,13 @@ from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
-from dpsim.accuracy.training.execution import counts_twice, executed, recomputed
+from dpsim.accuracy.training.execution import (
+    AGAIN,
+    counts_twice,
+    executed,
+    rate_has_again,
+    recomputed,
+)
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
@@ -105,6 +111,9 @@ def measured_case(
         "compute": dict(compute or {}),
     }
     data |= executed(row, model, data, notes)
+    if model.language and rate_has_again(row):
+        data["recompute"] = "full"
+        notes.append("forward is computed again, and counted, as in DeepSpeed's TFLOP/s")
     case, step_time, time = _measured_as(row, data, model.language, notes)
     label, here = strategy["kind"] + mesh.label, tuple(notes)
     return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
@@ -364,8 +373,13 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         per = row.gpus if match["per_gpu"] else 1
         what = match["what"].removesuffix("s") + "s"
         if what == "tflops":
-            return value * 1e12 * per / case.model.flop_per_sample()
+            counted = case.model.flop_per_sample() * (AGAIN if rate_has_again(row) else 1.0)
+            return value * 1e12 * per / counted
         if what == "tokens":
+            if case.model.tokens <= 1:
+                raise Refused(
+                    f"unit {unit!r}: samples of {row.text('model')[:60]!r} have no tokens"
+                )
             return value * per / case.model.tokens
         if what in words.samples:
             return value * per

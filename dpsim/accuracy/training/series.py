@@ -21,7 +21,7 @@ from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
-from dpsim.predict.level import BeyondPeak
+from dpsim.predict.level import BeyondPeak, check_possible
 from dpsim.predict.uncertainty import interval
 
 #: measurements more uncertain than this are reported, not scored [%]
@@ -199,6 +199,8 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     if anchor.failure:
         raise Refused(f"its calibration row: {anchor.failure}")
     base, here = anchor.measured, measured_case(row, reading=reading)
+    if not (padded(row) or here.stand_in):  # whose work may be less than is counted
+        check_possible(here.case, here.step_time)
     if anchor.scale is None and here.stand_in:
         raise Refused("only the size of this model is known: its compute needs a calibrated row")
     case = scaled(here.case, anchor.scale) if anchor.scale is not None else here.case

@@ -23,8 +23,13 @@ _HOROVOD_21 = "2020-11"
 
 def through_servers(row: TrainingRow) -> bool:
     """Whether gradients go through parameter servers."""
+    return vocabulary().strategies.servers.search(_said(row)) is not None
+
+
+def _said(row: TrainingRow) -> str:
+    """What the columns say of the strategy, without what they say that it may be."""
     text = " | ".join(row.text(column) for column in _COLUMNS).lower()
-    return vocabulary().strategies.servers.search(text) is not None
+    return vocabulary().strategies.perhaps.sub("", text)
 
 
 def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
@@ -32,8 +37,7 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
 
     Raises Refused, naming the system, where no strategy plays it or a fact about it is missing.
     """
-    words = vocabulary().strategies
-    text = " | ".join(row.text(column) for column in _COLUMNS).lower()
+    words, text = vocabulary().strategies, _said(row)
     refused = meaning(words.refused, f"{text} | {row.text('model').lower()}")
     if refused is not None:
         raise Refused(f"{refused} ({row.text('strategy')})")

@@ -23,10 +23,9 @@ from dpsim.core.units import Unit
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
 #: how far throughput and step time of a row may be off each other: both are rounded
 AGREE = 0.02
-#: numbers without which a row means nothing; the whole table is refused where one is not right
+#: numbers without which a row means nothing; it is refused where one is not right
 _STRICT = ("total_gpus", "gpus_per_node", "nodes", "value", "step_time_s", "throughput_global")
-#: numbers that may be words instead ("64 (s128) / 8 (s512)"): then the row, not the table, is
-#: refused
+#: numbers that may be words instead ("64 (s128) / 8 (s512)"), and then mean nothing
 _LOOSE = (
     "params_m", "inter_gbits_s_per_node", "grad_accum", "batch_per_gpu", "global_batch", "seq_len",
     "tp", "pp", "dp", "cp", "rel_unc_pct",
@@ -42,12 +41,14 @@ class TrainingRow:
     cells    the row as it was read, by column
     numbers  its numeric columns, where they hold a number
     line     its line in the file
+    fault    why it is no measured point, with the column; empty where it is one
     """
 
     number: int
     line: int
     cells: dict[str, str]
     numbers: dict[str, float] = field(repr=False)
+    fault: str = ""
 
     def text(self, column: str) -> str:
         return self.cells.get(column, "").strip()
@@ -79,10 +80,11 @@ class TrainingTable:
 
     @property
     def series(self) -> dict[str, list[TrainingRow]]:
-        """Rows by series, in order of appearance."""
+        """Rows by series, in order of appearance; without those that are no measured point."""
         found: dict[str, list[TrainingRow]] = {}
         for row in self.rows:
-            found.setdefault(series_of(row), []).append(row)
+            if not row.fault:
+                found.setdefault(series_of(row), []).append(row)
         return found
 
 
@@ -125,13 +127,16 @@ def machine_in_words(
 def read_table(path: Path) -> TrainingTable:
     """The table in `path`.
 
-    Raises Refused, naming the line and the column, where it cannot be one.
+    Raises Refused, naming the line and the column, where it cannot be one, and where no row of it
+    is a measured point.
     """
     table = csvfile.read(path, MAX_BYTES, MAX_ROWS)
     columns = _columns(table)
     rows = tuple(_row(number, row, columns) for number, row in enumerate(table))
     if not rows:
         raise table.refusal("has no rows", None)
+    if all(row.fault for row in rows):
+        raise table.refusal(rows[0].fault, rows[0].line)
     return TrainingTable(path.name, columns, rows, (*_missing(columns), *_repeated(rows)))
 
 
@@ -159,33 +164,36 @@ def _columns(table: csvfile.Table) -> tuple[str, ...]:
 
 def _row(number: int, found: csvfile.Row, columns: tuple[str, ...]) -> TrainingRow:
     cells = dict(zip(columns, found.cells, strict=True))
-    numbers = {}
+    numbers: dict[str, float] = {}
+    fault = ""
     for column in (*_STRICT, *_LOOSE):
         if text := cells.get(column, "").strip():
             try:
                 numbers[column] = _number(text, column in _COUNTS)
             except ValueError as error:
                 if column in _STRICT:
-                    raise found.refusal(str(error), column) from None
+                    fault = fault or f"{column}: {error}"
     if "total_gpus" not in numbers:
-        raise found.refusal("is empty", "total_gpus")
-    _check(found, numbers)
-    return TrainingRow(number, found.line, cells, numbers)
+        fault = fault or "total_gpus: is empty"
+    return TrainingRow(number, found.line, cells, numbers, fault or _contradiction(numbers))
 
 
-def _check(found: csvfile.Row, numbers: Mapping[str, float]) -> None:
-    """Refused where numbers of a row contradict each other."""
+def _contradiction(numbers: Mapping[str, float]) -> str:
+    """What of a row's numbers contradicts the others, with its column; empty where nothing does."""
     gpus, nodes, each = (numbers.get(c) for c in ("total_gpus", "nodes", "gpus_per_node"))
     if gpus and nodes and each and not nodes <= gpus <= nodes * each:
-        raise found.refusal(f"{nodes:g} nodes of {each:g} have no {gpus:g}", "total_gpus")
+        return f"total_gpus: {nodes:g} nodes of {each:g} have no {gpus:g}"
     rate, time, batch = (
         numbers.get(c) for c in ("throughput_global", "step_time_s", "global_batch")
     )
     if rate and time and batch:
         samples = (batch, batch * numbers.get("seq_len", 1.0))  # in samples or in tokens
         if min(abs(rate * time / each - 1) for each in samples if each) > AGREE:
-            wrong = f"{rate:g} per second is not global_batch {batch:g} in step_time_s {time:g}"
-            raise found.refusal(wrong, "throughput_global")
+            return (
+                f"throughput_global: {rate:g} per second is not global_batch {batch:g} in "
+                f"step_time_s {time:g}"
+            )
+    return ""
 
 
 def _number(text: str, whole: bool) -> float:

@@ -51,7 +51,9 @@ def validated_training(
     if calibrate not in ("smallest", "none"):
         raise Refused(f"--calibrate: {calibrate!r} is not for training tables; smallest or none")
     table = read_table(path)
-    outcomes = sorted(_play_all(table, calibrate, jobs, tell), key=lambda outcome: outcome.number)
+    faulty = [TrainingOutcome(r.number, "refused", r.fault) for r in table.rows if r.fault]
+    played = _play_all(table, calibrate, jobs, tell)
+    outcomes = sorted((*faulty, *played), key=lambda outcome: outcome.number)
     return ValidatedTraining(table, tuple(outcomes), _document(table, outcomes, calibrate))
 
 

@@ -68,6 +68,10 @@ class Schedule:
         more than `ranks`."""
         return ranks
 
+    def round(self, ranks: int) -> int:
+        """Micro-batches by which long steps are alike: of how many one is a multiple."""
+        return 1
+
     def refuse(self, ranks: int, micro_batches: int) -> None:
         """Raises Refused, saying what would be accepted, where the schedule cannot take them."""
 

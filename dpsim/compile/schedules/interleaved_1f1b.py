@@ -37,6 +37,14 @@ class Interleaved1F1B(Schedule):
     def refuse(self, ranks: int, micro_batches: int) -> None:
         refuse_uneven(ranks, micro_batches)
 
+    def filling(self, ranks: int) -> int:
+        """The first rank has up to (v + 1)p stages in flight, which take more than a round to come
+        and more than another to go: from the third on, rounds pass through a full pipeline."""
+        return 3 * ranks
+
+    def round(self, ranks: int) -> int:
+        return ranks
+
     def order(self, rank: int, ranks: int, micro_batches: int) -> Iterator[Act]:
         shape = (rank, ranks, micro_batches, self.chunks)
         fill = (self.chunks - 1) * round_size(ranks, micro_batches) + 2 * (ranks - 1 - rank)

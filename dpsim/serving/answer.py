@@ -1,0 +1,341 @@
+"""What a service does with its requests, as an answer: how much, how long, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Several
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpsim._version import __version__
+from dpsim.core.constants import numbers
+from dpsim.core.lean import dataclass
+from dpsim.core.presented import Presented
+from dpsim.core.record import Refused
+from dpsim.predict.document import to_json
+from dpsim.serving.described import LoadedService, read_service, taken_service
+from dpsim.serving.fleet import Fleet, RankRecord
+from dpsim.serving.pace import PARTS
+from dpsim.serving.scheduler import BLOCK
+from dpsim.serving.service import Offered, offered, played
+
+SCHEMA_VERSION = 1
+#: share of its time that an API server is busy from which on it is what limits
+_FULL = 0.9
+#: share of ranks' time in which requests wait from which on that is what limits
+_HELD = 0.2
+
+
+@dataclass(frozen=True)
+class RequestDelays:
+    """A delay of all requests [s]: mean with the ends of its 90 % interval, and quantiles."""
+
+    mean: float
+    low: float
+    high: float
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class RankUse:
+    """What a rank did: steps (dummy ones among them), requests, tokens put out, and the mean and
+    most of those that waited and ran, of its KV cache in use [1], and of preemptions."""
+
+    steps: int
+    dummy_steps: int
+    requests: int
+    output_tokens: int
+    waiting_mean: float
+    waiting_most: int
+    running_mean: float
+    running_most: int
+    kv_use_mean: float
+    kv_use_most: float
+    preemptions: int
+
+
+@dataclass(frozen=True)
+class ServedPoint:
+    """What one number of replicas does with its share of the load.
+
+    gpus, nodes   how many the replicas take
+    duration_s    from the first request to the last answer
+    output_tokens_per_s_low, _high   ends of its 90 % interval
+    speedup       throughput over that of the fewest replicas; efficiency: over their ratio
+    ttft_s, tpot_s, latency_s   until the first token; between tokens after it, a mean for each
+                  request; until the last
+    limit         what keeps it from doing more: max_num_seqs, kv_blocks or max_num_batched_tokens
+                  (requests wait for it), front_end, balancing, arrivals (it keeps up), or the
+                  part of steps that takes most
+    parts         shares of the time of steps
+    held          shares of ranks' time in which the first that waits does so for what
+    front_end_use share of its time that the busiest API server puts out tokens
+    kv_tokens     tokens that a rank's KV cache holds
+    weights_bytes, cache_bytes, beside_bytes   of a device's memory
+    """
+
+    replicas: int
+    gpus: int
+    nodes: int
+    requests: int
+    duration_s: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    output_tokens_per_s_low: float
+    output_tokens_per_s_high: float
+    speedup: float | None
+    efficiency: float | None
+    ttft_s: RequestDelays
+    tpot_s: RequestDelays | None
+    latency_s: RequestDelays
+    limit: str
+    parts: dict[str, float]
+    held: dict[str, float]
+    front_end_use: float
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_tokens: int
+    weights_bytes: float
+    cache_bytes: float
+    beside_bytes: float
+    ranks: tuple[RankUse, ...]
+
+
+@dataclass(frozen=True)
+class UnservedPoint:
+    """A number of replicas that cannot serve, and why."""
+
+    replicas: int
+    error: str
+
+
+@dataclass(frozen=True)
+class ServingAnswer(Presented):
+    """What `dpsim serve` answers: the service that was described last, fewer replicas with as much
+    less to do before it."""
+
+    schema_version: int
+    dpsim_version: str
+    name: str
+    service: Mapping[str, Any]
+    points: tuple[ServedPoint | UnservedPoint, ...]
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"ServingAnswer({self.name}: {len(self.points)} points)"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Everything as plain data, in SI units."""
+        found: dict[str, Any] = to_json(self)
+        return found
+
+    @property
+    def point(self) -> ServedPoint | UnservedPoint:
+        """What was described."""
+        return self.points[-1]
+
+
+def serve(
+    source: str | Path | Mapping[str, Any], sets: Several[str] = (), *, scaling: bool = True
+) -> ServingAnswer:
+    """Play the service that `source` (a file, a bundled name, plain data) describes.
+
+    sets     keys to override, as "serving.replicas=4"
+    scaling  also with 1, 2, 4, … replicas, each with as much less to do
+
+    Raises Refused for what is not right or not modelled, also by the memory of the full service.
+    """
+    loaded = _loaded(source, sets)
+    try:
+        points = _points(loaded, scaling=scaling)
+    except Refused as error:
+        raise loaded.placed(error) from None
+    answers = _compared(points)
+    return ServingAnswer(
+        SCHEMA_VERSION, __version__, loaded.name, loaded.data, answers,
+        tuple(_assumptions(loaded)), tuple(_warnings(answers)),
+    )  # fmt: skip
+
+
+def _points(loaded: LoadedService, *, scaling: bool) -> list[ServedPoint | UnservedPoint]:
+    """The service, and fewer replicas before it."""
+    wanted = loaded.service.serving.replicas
+    counts = [2**k for k in range(wanted.bit_length()) if 2**k < wanted] if scaling else []
+    points: list[ServedPoint | UnservedPoint] = [_fewer(loaded, n, wanted) for n in counts]
+    points.append(point_of(loaded, offered(loaded), 1.0))
+    return points
+
+
+def _loaded(source: str | Path | Mapping[str, Any], sets: Several[str]) -> LoadedService:
+    if isinstance(source, Mapping):
+        return taken_service(source)
+    return read_service(source, sets)
+
+
+def _fewer(loaded: LoadedService, replicas: int, wanted: int) -> ServedPoint | UnservedPoint:
+    """The service with fewer replicas, and as much less to do."""
+    try:
+        return point_of(loaded, offered(loaded, replicas), replicas / wanted)
+    except Refused as error:
+        return UnservedPoint(replicas, str(error))
+
+
+def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint:
+    """What `offer` does with a `share` of the load."""
+    service = loaded.service
+    fleet = played(offer, service.requests, service.seed, loaded.base, share)
+    served = fleet.served
+    between = [(o.last - o.first) / (o.ask.answer - 1) for o in served if o.ask.answer > 1]
+    span = max(one.last for one in served)
+    tokens, low, high = _throughput(fleet, span)
+    return ServedPoint(
+        replicas=offer.engine.replicas,
+        gpus=offer.engine.replicas * offer.engine.tensor,
+        nodes=offer.nodes,
+        requests=len(served),
+        duration_s=span,
+        requests_per_s=len(served) / span,
+        output_tokens_per_s=tokens,
+        output_tokens_per_s_low=low,
+        output_tokens_per_s_high=high,
+        speedup=None,
+        efficiency=None,
+        ttft_s=_delays([one.first - one.came for one in served], "ttft"),
+        tpot_s=_delays(between, "tpot") if between else None,
+        latency_s=_delays([one.last - one.came for one in served], "tpot"),
+        limit=limit_of(fleet, span),
+        parts=_parts(fleet.records),
+        held=_held(fleet.records, span),
+        front_end_use=_front_end(fleet, span),
+        max_num_seqs=offer.most,
+        max_num_batched_tokens=offer.budget,
+        kv_tokens=offer.room.blocks * BLOCK,
+        weights_bytes=offer.room.weights,
+        cache_bytes=offer.room.cache,
+        beside_bytes=offer.room.beside,
+        ranks=tuple(_use(fleet, rank, span) for rank in range(len(fleet.ranks))),
+    )
+
+
+def _throughput(fleet: Fleet, span: float) -> tuple[float, float, float]:
+    """Tokens per second that were put out, and the ends of their 90 % interval: steps may be slower
+    or faster, but no more is put out than is asked for."""
+    tokens = sum(one.ask.answer for one in fleet.served) / span
+    known = numbers("serving")
+    low, high = tokens / known["tpot.slow"], tokens * known["tpot.fast"]
+    if arrival := fleet.asks[-1].arrival:
+        high = max(min(high, sum(one.answer for one in fleet.asks) / arrival), tokens)
+    return tokens, low, high
+
+
+def _delays(found: Several[float], kind: str) -> RequestDelays:
+    """Of `kind`, whose means lie so many times off in the runs that were measured."""
+    known, values = numbers("serving"), np.array(found)
+    mean = float(values.mean())
+    p50, p90, p99 = map(float, np.quantile(values, [0.5, 0.9, 0.99]))
+    low, high = mean / known[f"{kind}.fast"], mean * known[f"{kind}.slow"]
+    return RequestDelays(mean, low, high, p50, p90, p99)
+
+
+def _use(fleet: Fleet, rank: int, span: float) -> RankUse:
+    record, own = fleet.records[rank], fleet.ranks[rank]
+    served = [one for one in fleet.served if one.rank == rank]
+    return RankUse(
+        steps=record.steps,
+        dummy_steps=record.dummies,
+        requests=len(served),
+        output_tokens=sum(one.ask.answer for one in served),
+        waiting_mean=record.waiting / span,
+        waiting_most=record.most_waiting,
+        running_mean=record.running / span,
+        running_most=record.most_running,
+        kv_use_mean=record.blocks / span / own.blocks,
+        kv_use_most=record.most_blocks / own.blocks,
+        preemptions=own.preempted,
+    )
+
+
+def _parts(records: Iterable[RankRecord]) -> dict[str, float]:
+    """Shares of the time of all ranks' steps."""
+    found = {name: sum(getattr(r.spent, name) for r in records) for name in PARTS}
+    whole = sum(found.values())
+    return {name: value / whole for name, value in found.items()}
+
+
+def _held(records: Several[RankRecord], span: float) -> dict[str, float]:
+    """Shares of all ranks' time in which requests waited, by what they waited for."""
+    names = dict.fromkeys(name for record in records for name in record.held)
+    whole = span * len(records)
+    return {name: sum(r.held.get(name, 0.0) for r in records) / whole for name in names}
+
+
+def _front_end(fleet: Fleet, span: float) -> float:
+    return max(busy for place in fleet.busy for busy in place) / span
+
+
+def limit_of(fleet: Fleet, span: float) -> str:
+    """What keeps the service from doing more."""
+    if _front_end(fleet, span) >= _FULL:
+        return "front_end"
+    held = _held(fleet.records, span)
+    each = [sum(record.held.values()) / span for record in fleet.records]
+    if max(each) >= _HELD and min(each) < 0.2 * max(each):
+        return "balancing"
+    if sum(held.values()) >= _HELD:
+        return max(held, key=lambda name: held[name])
+    if fleet.concurrency is None:
+        return "arrivals"
+    parts = _parts(fleet.records)
+    return max(parts, key=lambda name: parts[name])
+
+
+def _compared(
+    points: Several[ServedPoint | UnservedPoint],
+) -> tuple[ServedPoint | UnservedPoint, ...]:
+    """`points` beside the first that serves."""
+    base = next(one for one in points if isinstance(one, ServedPoint))
+    found: list[ServedPoint | UnservedPoint] = []
+    for one in points:
+        if isinstance(one, ServedPoint):
+            times = one.output_tokens_per_s / base.output_tokens_per_s
+            more = one.replicas / base.replicas
+            found.append(replace(one, speedup=times, efficiency=times / more))
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def _assumptions(loaded: LoadedService) -> Iterable[str]:
+    """What is taken for granted, in sentences."""
+    service, engine = loaded.service, loaded.service.serving
+    yield "Steps are worked out from kernels and collectives, not measured on this machine"
+    yield (
+        f"A token takes an API server {engine.output_token * 1e6:g} us; one report's figure, "
+        "unless serving.output_token says another"
+    )
+    if service.requests.rate is not None or service.requests.lengths != "fixed":
+        yield f"Arrivals and lengths are one draw, seed {service.seed}: quantiles move with it"
+    if engine.weights == "nvfp4":
+        yield "Products in 4 bits compute at the rate of 8, and attention's weights stay in 16"
+    if service.requests.concurrency is not None:
+        yield "All first requests come at once, so the first tokens of these wait for one another"
+    yield "Experts are chosen evenly, prompts share no beginnings, and no request is cut off"
+
+
+def _warnings(points: Several[ServedPoint | UnservedPoint]) -> Iterable[str]:
+    last = points[-1]
+    if not isinstance(last, ServedPoint):
+        return
+    waits = {rank.waiting_mean for rank in last.ranks}
+    if any(rank.preemptions for rank in last.ranks):
+        total = sum(rank.preemptions for rank in last.ranks)
+        yield f"{total:,} times a request lost its keys and values and was computed again"
+    if len(waits) > 1 and max(waits) > 4 * (min(waits) + 1):
+        yield "requests pile up on some ranks: balancing goes by requests, not by their tokens"

@@ -1,0 +1,229 @@
+"""Ranks, API servers and the coordinator on one clock (SimPy): what becomes of every request.
+
+A rank without experts, or alone, steps by itself.  Ranks that share experts step together, each as
+long as the longest; one without work computes a dummy token.  They ask only every 32 steps whether
+all are through (vllm-project/vllm `vllm/v1/engine/core.py`, `_has_global_unfinished_reqs`), so a
+wave of steps ends at a multiple of 32.
+
+A token counts for who asked when an API server has put it out: it takes one after the other, each
+`output_token` seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from dpsim.serving.balancer import PUBLISHED, Client, InTurn
+from dpsim.serving.described import ServingEngine
+from dpsim.serving.pace import StepPace, StepParts
+from dpsim.serving.scheduler import Scheduler, Sequence, StepWork
+from dpsim.serving.workload import Ask
+
+#: steps between two times that ranks in lockstep ask whether all are through
+ASKED = 32
+
+
+@dataclass(eq=False)
+class RankRecord:
+    """What a rank did: steps, dummy ones, seconds of its steps by part, and time integrals of those
+    that wait and run, of blocks in use, and of why the first that waits does."""
+
+    steps: int = 0
+    dummies: int = 0
+    prompts: int = 0
+    spent: StepParts = field(default_factory=StepParts)
+    waiting: float = 0.0
+    running: float = 0.0
+    blocks: float = 0.0
+    most_waiting: int = 0
+    most_running: int = 0
+    most_blocks: int = 0
+    held: dict[str, float] = field(default_factory=dict)
+    changed: float = 0.0
+
+    def until(self, now: float, rank: Scheduler) -> None:
+        """Count the time since the last change."""
+        gone = now - self.changed
+        self.changed = now
+        self.waiting += gone * len(rank.waiting)
+        self.running += gone * len(rank.running)
+        self.blocks += gone * rank.used
+        if rank.held:
+            self.held[rank.held] = self.held.get(rank.held, 0.0) + gone
+        self.most_waiting = max(self.most_waiting, len(rank.waiting))
+        self.most_running = max(self.most_running, len(rank.running))
+        self.most_blocks = max(self.most_blocks, rank.used)
+
+    def spend(self, parts: StepParts) -> None:
+        for name in ("compute", "memory_bandwidth", "network", "host"):
+            setattr(self.spent, name, getattr(self.spent, name) + getattr(parts, name))
+
+
+class Fleet:
+    """A service at work; `play` answers all requests.
+
+    served  sequences in the order of their last tokens; records  one for each rank
+    busy    seconds that each API server put out tokens
+    """
+
+    def __init__(
+        self, engine: ServingEngine, pace: StepPace, asks: Several[Ask], concurrency: int | None,
+        ranks: Several[Scheduler], nodes: int,
+    ) -> None:  # fmt: skip
+        self.engine, self.pace, self.asks = engine, pace, asks
+        self.concurrency = concurrency
+        self.ranks = list(ranks)
+        self.records = [RankRecord() for _ in ranks]
+        self.clock = simpy.Environment()
+        self.bells = [self.clock.event() for _ in ranks]
+        self.served: list[Sequence] = []
+        self.next = 0
+        self.groups = self._places(nodes)
+        servers = engine.api_servers
+        self.outside = InTurn(len(self.groups))
+        self.clients = [
+            [Client(len(group), k, servers) for k in range(servers)] for group in self.groups
+        ]
+        self.turns = [InTurn(servers) for _ in self.groups]
+        self.free = [[0.0] * servers for _ in self.groups]
+        self.busy = [[0.0] * servers for _ in self.groups]
+        self.done = self.clock.event()
+
+    def _places(self, nodes: int) -> list[list[int]]:
+        """The ranks that a request's API servers choose among, by place."""
+        count = len(self.ranks)
+        if self.engine.balancing == "external":
+            return [[rank] for rank in range(count)]
+        parts = min(nodes, count) if self.engine.balancing == "hybrid" else 1
+        return [list(range(count * k // parts, count * (k + 1) // parts)) for k in range(parts)]
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """Answer all requests."""
+        if self.pace.lockstep:
+            self.clock.process(self._together())
+        else:
+            for rank in range(len(self.ranks)):
+                self.clock.process(self._alone(rank))
+        if self.engine.balancing != "external" and len(self.ranks) > 1:
+            self.clock.process(self._coordinator())
+        self.clock.process(self._arrivals())
+        self.clock.run(until=self.done)
+        for own, record in zip(self.ranks, self.records, strict=True):
+            record.until(self.clock.now, own)
+
+    def _arrivals(self) -> Generator[Any, Any, None]:
+        if self.concurrency is not None:
+            for _ in range(min(self.concurrency, len(self.asks))):
+                self._come()
+            return
+        while self.next < len(self.asks):
+            at = self.asks[self.next].arrival
+            assert at is not None
+            if at > self.clock.now:
+                yield self.clock.timeout(at - self.clock.now)
+            self._come()
+
+    def _come(self) -> None:
+        """The next request comes, and goes to a rank."""
+        ask = self.asks[self.next]
+        self.next += 1
+        place = self.outside.choose() if len(self.groups) > 1 else 0
+        server = self.turns[place].choose()
+        rank = self.groups[place][self.clients[place][server].choose()]
+        one = Sequence(ask, self.clock.now, server=server, rank=rank)
+        self.records[rank].until(self.clock.now, self.ranks[rank])
+        self.ranks[rank].waiting.append(one)
+        bell = self.bells[0 if self.pace.lockstep else rank]
+        if not bell.triggered:
+            bell.succeed()
+
+    def _coordinator(self) -> Generator[Any, Any, None]:
+        """Publish what has changed, at most every 100 ms."""
+        last: list[tuple[int, int]] = []
+        while not self.done.triggered:
+            now = [(len(rank.waiting), len(rank.running)) for rank in self.ranks]
+            if now != last:
+                for group, clients in zip(self.groups, self.clients, strict=True):
+                    for client in clients:
+                        client.learn([now[rank] for rank in group])
+                last = now
+            yield self.clock.timeout(PUBLISHED)
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def _alone(self, rank: int) -> Generator[Any, Any, None]:
+        """A rank that waits for nobody."""
+        own = self.ranks[rank]
+        while True:
+            if not own.waiting and not own.running:
+                self.bells[rank] = self.clock.event()
+                yield self.bells[rank]
+            work = self._scheduled(rank)
+            parts = self.pace.step(work, work.tokens, work.tokens)
+            yield self.clock.timeout(parts.seconds)
+            self._stepped(rank, work, parts)
+
+    def _together(self) -> Generator[Any, Any, None]:
+        """Ranks that share experts, step by step."""
+        count = 0
+        while True:
+            if not count % ASKED and not any(r.waiting or r.running for r in self.ranks):
+                self.bells[0] = self.clock.event()
+                yield self.bells[0]
+            works = [self._scheduled(rank) for rank in range(len(self.ranks))]
+            most = max(1, *(work.tokens for work in works))
+            everyone = most * len(works)
+            each = [self.pace.step(work, most, everyone) for work in works]
+            longest = max(each, key=lambda parts: parts.seconds)
+            yield self.clock.timeout(longest.seconds)
+            count += 1
+            for rank, work in enumerate(works):
+                self._stepped(rank, work, longest)
+
+    def _scheduled(self, rank: int) -> StepWork:
+        self.records[rank].until(self.clock.now, self.ranks[rank])
+        return self.ranks[rank].step()
+
+    def _stepped(self, rank: int, work: StepWork, parts: StepParts) -> None:
+        """A step has ended: tokens go to those who asked."""
+        own, record = self.ranks[rank], self.records[rank]
+        record.until(self.clock.now, own)
+        record.steps += 1
+        record.dummies += not work.tokens
+        record.prompts += work.prompts
+        record.spend(parts)
+        put_out, through = own.done(work, self.clock.now)
+        for one in put_out:
+            at = self._put_out(one)
+            if one.put_out == 1:
+                one.first = at
+            one.last = at
+        for one in through:
+            self.clock.process(self._answered(one))
+
+    def _put_out(self, one: Sequence) -> float:
+        """When an API server has put out a token of `one` [s]."""
+        place = self._place_of(one.rank)
+        free, took = self.free[place], self.engine.output_token
+        free[one.server] = max(free[one.server], self.clock.now) + took
+        self.busy[place][one.server] += took
+        return free[one.server]
+
+    def _place_of(self, rank: int) -> int:
+        return next(k for k, group in enumerate(self.groups) if group[0] <= rank <= group[-1])
+
+    def _answered(self, one: Sequence) -> Generator[Any, Any, None]:
+        """Who asked has the whole answer, and may ask again."""
+        yield self.clock.timeout(max(one.last - self.clock.now, 0.0))
+        self.served.append(one)
+        if self.concurrency is not None and self.next < len(self.asks):
+            self._come()
+        if len(self.served) == len(self.asks):
+            self.done.succeed()

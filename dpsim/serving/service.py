@@ -1,0 +1,131 @@
+"""A service made of its description: what room its ranks have, and what it does when asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from dpsim.core.lean import dataclass
+from dpsim.core.record import Refused
+from dpsim.machines.devices import Device
+from dpsim.machines.machine import Machine, load_machine
+from dpsim.serving.decoder import Decoder, decoder_of
+from dpsim.serving.described import LoadedService, Requests, ServingEngine
+from dpsim.serving.exchanges import StepExchanges
+from dpsim.serving.fleet import Fleet
+from dpsim.serving.pace import StepPace
+from dpsim.serving.scheduler import BLOCK, Scheduler, blocks_of
+from dpsim.serving.workload import Ask, asked, fewer
+
+#: context, libraries and NCCL's buffers [B] (docs/assumptions.md, A24: 0.5 to 2 GB)
+RUNTIME = 1e9
+#: tokens that all requests may come to, so that a play ends within minutes
+MOST_TOKENS = 20_000_000
+
+
+class RankRoom(NamedTuple):
+    """Of a rank: blocks of its KV cache, and bytes of a device for weights, for the cache, and for
+    all else."""
+
+    blocks: int
+    weights: float
+    cache: float
+    beside: float
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A service of so many replicas, ready to be asked.
+
+    most, budget  sequences and tokens of a rank's step
+    """
+
+    engine: ServingEngine
+    machine: Machine
+    decoder: Decoder
+    pace: StepPace
+    room: RankRoom
+    most: int
+    budget: int
+    nodes: int
+
+    def fleet(self, asks: tuple[Ask, ...], concurrency: int | None) -> Fleet:
+        """The service with what it is asked; not yet played."""
+        self._check(asks)
+        ranks = [
+            Scheduler(self.room.blocks, self.most, self.budget) for _ in range(self.engine.replicas)
+        ]
+        return Fleet(self.engine, self.pace, asks, concurrency, ranks, self.nodes)
+
+    def _check(self, asks: tuple[Ask, ...]) -> None:
+        longest = max(one.prompt + one.answer for one in asks)
+        if blocks_of(longest) > self.room.blocks:
+            raise Refused(
+                f"a request of {longest:,} tokens does not fit into a rank's KV cache of "
+                f"{self.room.blocks * BLOCK:,}; shorter ones, or a larger tensor, are accepted",
+                ("requests",),
+            )
+        tokens = sum(one.answer for one in asks)
+        if tokens > MOST_TOKENS:
+            raise Refused(
+                f"{tokens:,} tokens of answers; at most {MOST_TOKENS:,} are played, so ask less",
+                ("requests", "count"),
+            )
+
+
+def offered(loaded: LoadedService, replicas: int | None = None) -> Offered:
+    """The service that `loaded` describes, of another number of `replicas` where one is given.
+
+    Raises Refused where the machine, the model or their sizes are not modelled or do not fit.
+    """
+    service = loaded.service
+    engine = service.serving if replicas is None else replace(service.serving, replicas=replicas)
+    machine = load_machine(service.cluster.machine, loaded.base)
+    device = machine.device
+    decoder = decoder_of(service.model.huggingface, engine, loaded.base)
+    exchanges = StepExchanges(machine, engine.replicas, engine.tensor)
+    most, budget = limits(engine, device)
+    room = room_of(engine, decoder, device, exchanges.ranks, most, budget)
+    pace = StepPace(decoder, device, exchanges)
+    return Offered(engine, machine, decoder, pace, room, most, budget, exchanges.nodes)
+
+
+def limits(engine: ServingEngine, device: Device) -> tuple[int, int]:
+    """Sequences and tokens of a rank's step: what is said, else vLLM's defaults for its server
+    (`vllm/engine/arg_utils.py`, get_batch_defaults)."""
+    large = device.memory >= 70 * 2**30 and "A100" not in device.name
+    most = engine.max_num_seqs or (1024 if large else 256)
+    return most, engine.max_num_batched_tokens or (8192 if large else 2048)
+
+
+def room_of(
+    engine: ServingEngine, decoder: Decoder, device: Device, ranks: int, most: int, budget: int
+) -> RankRoom:
+    """What a device's memory holds; Refused where nothing is left for keys and values.
+
+    Beside weights and cache there are activations of the largest step (the widest part of a block
+    and three vectors between blocks a token, and logits in 32 bits twice) and `RUNTIME`.
+    """
+    weights = decoder.weights(ranks)
+    beside = RUNTIME + 2.0 * budget * (decoder.widest + 3 * decoder.hidden)
+    beside += 8.0 * most * decoder.vocabulary / engine.tensor
+    left = device.memory * engine.gpu_memory_utilization - weights - beside
+    blocks = engine.kv_blocks or int(max(left, 0.0) // (BLOCK * decoder.keys))
+    if blocks < 1:
+        raise Refused(
+            f"weights of {weights / 1e9:,.1f} GB and {beside / 1e9:,.1f} GB beside them leave no "
+            f"room for keys and values in {engine.gpu_memory_utilization:.0%} of "
+            f"{device.memory / 1e9:,.0f} GB; more GPUs a replica, or weights in fewer bits, are "
+            "accepted",
+            ("serving",),
+        )
+    return RankRoom(blocks, weights, blocks * BLOCK * decoder.keys, beside)
+
+
+def played(offer: Offered, requests: Requests, seed: int, base: Path, share: float = 1.0) -> Fleet:
+    """The service after it has answered a `share` of what is asked (`dpsim.serving.workload`)."""
+    asks = asked(requests, seed, base, share)
+    found = offer.fleet(asks, fewer(requests, share).concurrency)
+    found.play()
+    return found
