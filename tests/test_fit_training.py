@@ -80,7 +80,7 @@ def test_a_late_cause_is_learned_of_what_the_kept_ones_leave() -> None:
     kept = _fit_intervals.Cause(known, known, kept=True)
     late = _fit_intervals.Cause(known, known, late=True)
     ones = np.ones(400)
-    below, above = _fit_intervals.fitted({"kept": kept, "late": late}, logs, ones)
+    below, _ = _fit_intervals.fitted({"kept": kept, "late": late}, logs, ones)
     alone, _ = _fit_intervals.fitted({"kept": kept}, logs, ones)
     assert below[0] == pytest.approx(alone[0], rel=1e-3)
     assert below[1] < 0.1 * below[0]

@@ -51,7 +51,6 @@ from dpsim.cases.feed import Feed
 from dpsim.cases.plays import Stretch
 from dpsim.compile.copies import DOUBT
 from dpsim.core import plugins
-from dpsim.core.constants import shipped
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
 from dpsim.predict.routing import causes_of_experts
@@ -105,14 +104,8 @@ def interval(
               where layers were measured and no step
     """
     time = played.step_time
-    causes: Causes = {}
     bare = fitted is not None and case.scenario.calibration is None
-    variants = {} if bare else _variants(case, calibrated_at)
-    asked = [v for group in variants.values() for v in group]
-    flat = lanes(case, asked, played) if asked and time > 0 else []
-    for k, name in enumerate(variants):
-        if flat:
-            causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
+    causes = {} if bare else _of_variants(case, played, calibrated_at, lanes)
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches)
     if calibrated_at not in (None, case.ranks if repeated else None):
@@ -127,6 +120,16 @@ def interval(
         causes |= _drawn(case, played, calibrated_at)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
+
+
+def _of_variants(case: Case, played: Played, calibrated_at: int | None, lanes: Lanes) -> Causes:
+    """What scales compute or collectives, by the steps with them scaled."""
+    variants, time = _variants(case, calibrated_at), played.step_time
+    asked = [v for group in variants.values() for v in group]
+    if not asked or time <= 0:
+        return {}
+    flat = [one / time for one in lanes(case, asked, played)]
+    return dict(zip(variants, zip(flat[::2], flat[1::2], strict=True), strict=True))
 
 
 def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:

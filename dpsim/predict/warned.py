@@ -24,8 +24,8 @@ from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.routing import found_of_experts
-from dpsim.predict.widths import compute_range
 from dpsim.predict.unused import unused
+from dpsim.predict.widths import compute_range
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
