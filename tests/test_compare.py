@@ -464,13 +464,14 @@ def test_causes_are_shared_on_the_same_device_and_fabric_only(tmp_path: Path) ->
 
     two_nodes = ", gpus_per_node: 2"
     own = causes(cluster=two_nodes)
-    every = {"compute (prior)", "collectives (prior)", "program (prior)"}
+    program = {"overheads (prior)", "program (prior)"}
+    every = {"compute (prior)", "collectives (prior)", *program}
     assert {cause.name for cause in own} == every
     assert causes(cluster=two_nodes + ", inter_node_bandwidth: 100 Gbit/s") == own
     other_fabric = causes(cluster=two_nodes + ", inter_node_kind: roce")
-    assert {cause.name for cause in own & other_fabric} == every - {"collectives (prior)"}
+    assert {cause.name for cause in own & other_fabric} == {"compute (prior)", "program (prior)"}
     other_program = causes(cluster=two_nodes, kind="fsdp")
-    assert {cause.name for cause in own & other_program} == every - {"program (prior)"}
+    assert {cause.name for cause in own & other_program} == every - program
     other_device = causes(machine="dgx-a100", cluster=two_nodes)
     assert {cause.name for cause in own & other_device} == {"collectives (prior)"}
     assert not {c for c in own & causes(model="bert-large") if c.name.startswith("compute")}
