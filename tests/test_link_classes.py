@@ -75,8 +75,9 @@ def network(chance: random.Random) -> Network:
 def machine(seed: int) -> tuple[Topology, Ranks]:
     """A machine and a group on it: its nodes often not full, and its last leaf neither."""
     chance = random.Random(seed)
-    # a torus has a library and a link-by-link oracle of its own, see test_ici
-    node = chance.choice((*(name for name in NODES if name != "torus"), "nvswitch"))
+    # a torus has a library and a link-by-link oracle of its own, see test_ici; NCCL needs GPUs
+    others = ("torus", "processors")
+    node = chance.choice((*(name for name in NODES if name not in others), "nvswitch"))
     gpus = chance.choice((1, 2, 3, 4) if node == "explicit" else (1, 2, 4, 5, 8))
     nodes = chance.choice((1, 2, 3, 5, 8, 9))
     nics = chance.choice([n for n in (1, 2, 4) if n <= gpus and (node != "explicit" or n < 3)])
