@@ -25,11 +25,14 @@ _PLAIN = (int, float, str, bool, type(None), type(Path()))
 class Chapters:
     """What cases have worked out: machine and routes, the model, programs, plans of collectives.
 
-    `beyond` is asked for what is not here: the chapters of cases that have less in common.
+    `beyond` is asked for what is not here: the chapters of cases that have less in common;
+    `compared` is how many of the `kept` ones of a kind are compared with a new one.
     """
 
-    def __init__(self, kept: int = KEPT, beyond: Chapters | None = None) -> None:
-        self._most, self._beyond = kept, beyond
+    def __init__(
+        self, kept: int = KEPT, beyond: Chapters | None = None, compared: int = COMPARED
+    ) -> None:
+        self._most, self._beyond, self._compared = kept, beyond, min(compared, kept)
         # by what they depend on, which an entry keeps alive, so that no identity is used again
         self._known: OrderedDict[tuple[Any, ...], tuple[Any, Any]] = OrderedDict()
         self._latest: dict[Callable[..., Any], deque[tuple[Any, Any]]] = {}
@@ -61,7 +64,7 @@ class Chapters:
         return self._known[key][1] if key in self._known else None
 
     def _equal(self, make: Callable[..., Any], depends: tuple[Any, ...]) -> Any:
-        latest = self._latest.setdefault(make, deque(maxlen=min(COMPARED, self._most)))
+        latest = self._latest.setdefault(make, deque(maxlen=self._compared))
         for known, chapter in latest:
             if known == depends:
                 return chapter

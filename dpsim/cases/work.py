@@ -38,6 +38,10 @@ from dpsim.models.section import load
 from dpsim.models.sums import GradientSums
 from dpsim.models.sums import added as added_up
 
+#: parts of a model whose times are kept, the latest: stages of pipelines, each for some sizes of
+#: micro-batches
+_PARTS = 128
+
 
 @dataclass(frozen=True)
 class Seats:
@@ -113,7 +117,7 @@ class ModelWork:
 
     @cached_property
     def _times(self) -> Chapters:
-        return Chapters()
+        return Chapters(_PARTS, compared=_PARTS)
 
     @cached_property
     def precision(self) -> Precision:
