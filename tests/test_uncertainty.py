@@ -18,7 +18,7 @@ from dpsim.models.compute import DEFAULT_EFFICIENCY
 from dpsim.predict.player import play
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
-from dpsim.predict.uncertainty import REPEATED, interval
+from dpsim.predict.uncertainty import REPEATED, efficiency_interval, interval
 from dpsim.predict.widths import (
     DOUBTED,
     LEAST_OVER,
@@ -195,11 +195,17 @@ def test_linear_scaling_keeps_what_a_rank_does_in_a_second() -> None:
 
 def test_a_calibrated_step_far_longer_than_predicted_may_have_been_that_run_alone() -> None:
     eight, name = bert(8), "doubted calibration"
-    assert name not in interval(scaled(eight, DOUBTED), play(eight), 2).causes
-    level = 2.0 * DOUBTED
+    first, last = DOUBTED
+    assert name not in interval(scaled(eight, first), play(eight), 2).causes
+    between = interval(scaled(eight, math.sqrt(first * last)), play(eight), 2).causes[name]
+    assert between == pytest.approx(((first * last) ** -0.25, 1.0))  # half way, half of it
+    level = 2.0 * last
     causes = interval(scaled(eight, level), play(eight), 2).causes
     assert causes[name] == pytest.approx((1.0 / level, 1.0))
     assert name not in interval(scaled(eight, level), play(eight), 8).causes
+    known = {"run to run": (1.0, 1.0)}
+    doubted = {**known, name: (0.1, 1.0)}
+    assert efficiency_interval(known, doubted) == (1.0, 1.0)  # both are of that run
     size = {"name": "scaled", "like": "resnet50", "parameters": 40_000_000}
     unknown = scaled(case(model=size), level)  # a level says nothing where compute is not known
     assert name not in interval(unknown, play(unknown), 2).causes

@@ -87,7 +87,8 @@ class Numbers:
         case, start = self.case, self.found.before(self.case.ranks)
         fitted = self.found.causes(case, self.step_time_s)
         linear = self.found.reference(start).linear(case)
-        return interval(case, self.played, start, fitted=fitted, linear=linear)
+        fullest = max(self.found.counts)
+        return interval(case, self.played, start, fitted=fitted, linear=linear, fullest=fullest)
 
     @cached_property
     def _durations(self) -> list[float]:

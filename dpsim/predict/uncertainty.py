@@ -92,6 +92,7 @@ def interval(
     batches: float | None = None,
     fitted: Causes | None = None,
     linear: float | None = None,
+    fullest: int | None = None,
 ) -> Interval:
     """The interval around `played`; independent causes add in quadrature.
 
@@ -102,12 +103,13 @@ def interval(
     fitted    causes that a calibration on several points has left, instead of those of one
     linear    the step by linear scaling of the calibrated one [s]; None: what ranks compute in it,
               where layers were measured and no step
+    fullest   the most ranks of any measured step; None: those of the calibrated one
     """
     time = played.step_time
     bare = fitted is not None and case.scenario.calibration is None
     causes = {} if bare else _of_variants(case, played, calibrated_at, lanes)
     if case.machine is not None or calibrated_at is not None:
-        causes |= _losses(case, calibrated_at, repeated, batches)
+        causes |= _losses(case, calibrated_at, repeated, batches, fullest)
     if calibrated_at not in (None, case.ranks if repeated else None):
         causes |= _from_linear(case, played, linear)
     causes = _told(_whole(causes, case, time), fitted)
@@ -160,10 +162,12 @@ def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
     """Bounds of an efficiency or speed-up over the `first` point, relative to it.
 
     A cause moves both steps in the same direction, so only what it does to their ratio counts;
-    sampling is independent.
+    sampling is independent, and what is doubted of a calibrated run is doubted of both.
     """
     ratios: Causes = {}
     for name, (low, high) in point.items():
+        if name == DOUBTED:
+            continue
         base = first.get(name, (1.0, 1.0)) if name != "sampling" else (1.0, 1.0)
         ratios[name] = (base[0] / low if low > 0 else 1.0, base[1] / high)
     return _quadrature(ratios)
@@ -269,7 +273,13 @@ def _host_range(case: Case, time: float) -> tuple[float, float]:
     return 1.0 - (1.0 - low) * share, 1.0 + (high - 1.0) * share
 
 
-def _losses(case: Case, calibrated_at: int | None, repeated: bool, batches: float | None) -> Causes:
+def _losses(
+    case: Case,
+    calibrated_at: int | None,
+    repeated: bool,
+    batches: float | None,
+    fullest: int | None,
+) -> Causes:
     """What no part of the model explains, by how far the case is from the calibrated count."""
     found: Causes = {}
     if calibrated_at == case.ranks and repeated:
@@ -277,10 +287,15 @@ def _losses(case: Case, calibrated_at: int | None, repeated: bool, batches: floa
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
         found |= _away(case, calibrated_at, batches)
-    inside = doublings_inside(case, calibrated_at or 1) if case.topology else 0.0
-    if case.model.sample == "image" and inside and case.scenario.input is None:
-        found["input pipeline"] = (1.0, 1.0 + inside * (width("images.slow") - 1.0))
-    return found
+    return found | _input_range(case, fullest or calibrated_at or 1)
+
+
+def _input_range(case: Case, start: int) -> Causes:
+    """What reading and decoding may cost that `start` ranks have not told."""
+    inside = doublings_inside(case, start) if case.topology else 0.0
+    if case.model.sample != "image" or not inside or case.scenario.input is not None:
+        return {}
+    return {"input pipeline": (1.0, 1.0 + inside * (width("images.slow") - 1.0))}
 
 
 def _doubts(case: Case, calibrated_at: int | None) -> Causes:

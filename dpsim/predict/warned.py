@@ -25,7 +25,7 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.routing import found_of_experts
 from dpsim.predict.unused import unused
-from dpsim.predict.widths import compute_range
+from dpsim.predict.widths import compute_range, doubt_of
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
@@ -95,6 +95,12 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
             f"calibrated compute is x {found.scale:.3g} of {than}; for 9 of 10 published runs that "
             f"is x {low:.2g} to {high:.2g}: is the measured step of this model, batch, precision "
             "and device, and free of data loading?"
+        )
+    if found is not None and found.fit is None and any(map(doubt_of, good)):
+        yield (
+            f"the calibrated step took x {found.scale:.3g} of modelled: it may have been slow of "
+            "itself, as some published ones were, so intervals on other counts reach down to the "
+            "prediction without it; a second measured step tells (calibrate.points)"
         )
     yield from warnings_of(good[0]) if good else ()
 

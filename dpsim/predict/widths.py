@@ -18,10 +18,11 @@ LARGE = 1e9
 #: logarithms of what a step takes over its multiplications at the peak, between which that counts:
 #: an MFU of 0.61, which few steps reach, and one of 0.08, below which nothing more is known
 LEAST_OVER, MOST_OVER = 0.5, 2.5
-#: times its prediction from which a calibrated step says as well that something was wrong with that
-#: run: of 20 series of published runs that took longer (of models whose layers are known), four ran
-#: 13 to 50 times faster on more ranks, and the others kept their level
-DOUBTED = 4.0
+#: times its prediction from which a calibrated step may, and from which it as well may, say that
+#: something was wrong with that run: of 20 series of published runs that took 4 times as long (of
+#: models whose layers are known), two ran 13 to 50 times faster on more ranks, and the others kept
+#: their level; chosen on the scores of these runs, which from 3 to 5 times are much the same
+DOUBTED = (4.0, 6.0)
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,19 @@ def departure(step: float, linear: float) -> float:
 
 
 def doubt_of(case: Case) -> float:
-    """By what share of the logarithm of its level a calibrated `case` may be faster if its measured
-    step was not what such steps take; 0 where that is within what healthy runs take, or nothing is
-    known of the layers but how many parameters they have."""
+    """By what logarithm a calibrated `case` may be faster if its measured step was not what such
+    steps take; 0 where that is within what healthy runs take, or nothing is known of the layers but
+    how many parameters they have."""
     given = case.machine is None or stands_in(case)
     return 0.0 if given else doubt_of_level(case.compute_scale)
 
 
 def doubt_of_level(level: float) -> float:
-    """The same of a `level` whose model is known: down to what is predicted without it."""
-    return math.log(level) if level > DOUBTED else 0.0
+    """The same of a `level` whose model is known: down to what is predicted without it from the
+    second of `DOUBTED` on, from the first on by degrees."""
+    first, last = map(math.log, DOUBTED)
+    whole = math.log(max(level, DOUBTED[0]))
+    return whole * min((whole - first) / (last - first), 1.0)
 
 
 def stands_in(case: Case) -> bool:
