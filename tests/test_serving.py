@@ -409,7 +409,10 @@ def test_a_service_that_answers_long_after_the_last_request_does_not_keep_up() -
             "weights of 141.1 GB and keys and values",
         ),
         ({"serving": {"kv_blocks": 10**9}}, "do not fit into"),
-        ({"cluster": {"machine": "dgx-1v"}, "model": {"huggingface": "llama-3.2-1b-tied"}}, "computes nothing in bf16"),
+        (
+            {"cluster": {"machine": "dgx-1v"}, "model": {"huggingface": "llama-3.2-1b-tied"}},
+            "computes nothing in bf16",
+        ),
         ({"serving": {"max_num_batched_tokens": 8, "max_num_seqs": 16}}, "cannot hold 16"),
         ({"requests": {"rate": "5/s"}}, "needs one of rate, concurrency and file"),
         ({"requests": {"input": 2_000_000}}, "does not fit into a rank's KV cache"),
