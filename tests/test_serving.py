@@ -348,6 +348,46 @@ def test_requests_of_a_file_are_taken_as_they_are(tmp_path: Path) -> None:
         asked(given, 0, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "said", [{"count": 3}, {"arrivals": "even"}, {"lengths": "uniform", "spread": 0.5}]
+)
+def test_a_file_says_all_of_its_requests(said: Any) -> None:
+    with pytest.raises(Refused, match="goes without a file"):
+        build(Requests, {"file": "asks.jsonl", **said}, file=True)
+
+
+def test_plain_data_takes_overrides_and_numbers_of_numpy() -> None:
+    given = service(serving={"replicas": np.int64(2)})
+    found = serve(given, ["serving.replicas=4"], scaling=False)
+    assert isinstance(found.point, ServedPoint)
+    assert found.point.replicas == 4
+    assert given["serving"]["replicas"] == 2
+    with pytest.raises(Refused, match="--set nonsense"):
+        serve(given, ["nonsense"])
+
+
+@pytest.mark.parametrize("given", [None, 5, [], b"x"])
+def test_what_is_no_service_is_refused(given: Any) -> None:
+    with pytest.raises(Refused, match="is no service; accepted"):
+        serve(given)
+
+
+def test_counts_are_published_only_where_something_has_changed() -> None:
+    """Days between requests take no longer to play than seconds."""
+    played = fleet([(k * 1e7, 10, 2) for k in range(4)], Steady(), replicas=2)
+    assert len(played.served) == 4
+    assert {one.last - one.came for one in played.served} == {2.0}
+
+
+def test_a_service_that_answers_long_after_the_last_request_does_not_keep_up() -> None:
+    flood = serve(service(requests={"concurrency": None, "rate": "1e6/s"}), scaling=False).point
+    trickle = serve(service(requests={"concurrency": None, "rate": "1/s"}), scaling=False).point
+    assert isinstance(flood, ServedPoint)
+    assert isinstance(trickle, ServedPoint)
+    assert flood.limit in flood.parts
+    assert trickle.limit == "arrivals"
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 
@@ -364,6 +404,16 @@ def test_requests_of_a_file_are_taken_as_they_are(tmp_path: Path) -> None:
         ({"model": {"huggingface": "mistral-7b-v0.1"}}, "through a window"),
         ({"model": {"huggingface": "bert-large"}}, "no decoder"),
         ({"model": {"huggingface": "llama-3-70b"}}, "leave no room for keys and values"),
+        (
+            {"model": {"huggingface": "llama-3-70b"}, "serving": {"kv_blocks": 1000}},
+            "weights of 141.1 GB and keys and values",
+        ),
+        ({"serving": {"kv_blocks": 10**9}}, "do not fit into"),
+        (
+            {"cluster": {"machine": "dgx-1v"}, "model": {"huggingface": "llama-3.2-1b-tied"}},
+            "computes nothing in bf16",
+        ),
+        ({"serving": {"max_num_batched_tokens": 8, "max_num_seqs": 16}}, "cannot hold 16"),
         ({"requests": {"rate": "5/s"}}, "needs one of rate, concurrency and file"),
         ({"requests": {"input": 2_000_000}}, "does not fit into a rank's KV cache"),
         ({"requests": {"output": 10_000, "count": 200_000}}, "tokens of answers"),

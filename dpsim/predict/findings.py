@@ -28,7 +28,7 @@ LEARNED = 0.3
 #: host time of a step, as a share of it, that is beyond what DDP itself needs
 HOST_BOUND = 0.2
 #: logarithm of a measured over its fitted step, in standard deviations of what calibrated
-#: predictions miss (`interval.run`), from which points are not of one machine: 5 of them are 31 %
+#: predictions miss (`interval.run`), from which points are not of one machine
 CONTRADICTION = 5.0
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from dpsim._version import __version__
 from dpsim.core.constants import numbers
 from dpsim.core.lean import dataclass
+from dpsim.core.overrides import apply_sets
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
+from dpsim.describe.written import plain_data
 from dpsim.predict.document import to_json
 from dpsim.serving.described import LoadedService, read_service, taken_service
 from dpsim.serving.fleet import Fleet, RankRecord
@@ -27,6 +29,9 @@ SCHEMA_VERSION = 1
 _FULL = 0.9
 #: share of ranks' time in which requests wait from which on that is what limits
 _HELD = 0.2
+#: share of its time that a service still answers after the last request has come from which on it
+#: does not keep up
+_BEHIND = 0.5
 
 
 @dataclass(frozen=True)
@@ -175,8 +180,15 @@ def _points(loaded: LoadedService, *, scaling: bool) -> list[ServedPoint | Unser
 
 def _loaded(source: str | Path | Mapping[str, Any], sets: Several[str]) -> LoadedService:
     if isinstance(source, Mapping):
-        return taken_service(source)
-    return read_service(source, sets)
+        data: dict[str, Any] = plain_data(source)
+        apply_sets(data, sets)
+        return taken_service(data)
+    if isinstance(source, (str, Path)):
+        return read_service(source, sets)
+    raise Refused(
+        f"a {type(source).__name__} is no service; accepted: a name, a path, or plain data with "
+        "model, cluster, serving and requests"
+    )
 
 
 def _fewer(loaded: LoadedService, replicas: int, wanted: int) -> ServedPoint | UnservedPoint:
@@ -290,7 +302,8 @@ def limit_of(fleet: Fleet, span: float) -> str:
         return "balancing"
     if sum(held.values()) >= _HELD:
         return max(held, key=lambda name: held[name])
-    if fleet.concurrency is None:
+    last = fleet.asks[-1].arrival
+    if last is not None and span - last < _BEHIND * span:
         return "arrivals"
     parts = _parts(fleet.records)
     return max(parts, key=lambda name: parts[name])

@@ -115,6 +115,10 @@ class Requests:
             )
         if self.file is not None and (self.input is not None or self.output is not None):
             raise Refused("the file has the lengths of requests", ("input",))
+        usual = {"count": 1000, "arrivals": "poisson", "lengths": "fixed", "spread": 0.0}
+        for key, value in usual.items():
+            if self.file is not None and getattr(self, key) != value:
+                raise Refused("goes without a file, which says all of its requests", (key,))
         for key in ("input", "output"):
             if self.file is None and getattr(self, key) is None:
                 raise Refused("is missing", (key,))

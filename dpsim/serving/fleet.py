@@ -81,6 +81,7 @@ class Fleet:
         self.records = [RankRecord() for _ in ranks]
         self.clock = simpy.Environment()
         self.bells = [self.clock.event() for _ in ranks]
+        self.stirred = self.clock.event()
         self.served: list[Sequence] = []
         self.next = 0
         self.groups = self._places(nodes)
@@ -141,8 +142,9 @@ class Fleet:
         self.records[rank].until(self.clock.now, self.ranks[rank])
         self.ranks[rank].waiting.append(one)
         bell = self.bells[0 if self.pace.lockstep else rank]
-        if not bell.triggered:
-            bell.succeed()
+        for waits in (bell, self.stirred):
+            if not waits.triggered:
+                waits.succeed()
 
     def _coordinator(self) -> Generator[Any, Any, None]:
         """Publish what has changed, at most every 100 ms."""
@@ -154,6 +156,11 @@ class Fleet:
                     for client in clients:
                         client.learn([now[rank] for rank in group])
                 last = now
+            elif not any(map(any, now)):  # nothing changes before a request comes
+                self.stirred = self.clock.event()
+                yield self.stirred
+                yield self.clock.timeout(PUBLISHED - self.clock.now % PUBLISHED)
+                continue
             yield self.clock.timeout(PUBLISHED)
 
     # -- steps ------------------------------------------------------------------------------------

@@ -81,6 +81,12 @@ class StepPace:
         best = ATTENTION["library"].get(device.generation)
         first = ATTENTION["library"]["ampere"][0] / PRODUCTS["ampere"]
         self.attending = best[0] if best else first * self.share
+        if "bf16" not in device.peak:
+            raise Refused(
+                f"{device.name} computes nothing in bf16, which is what is served (it has "
+                f"{', '.join(device.peak)}); a machine of Ampere or newer is accepted",
+                ("cluster", "machine"),
+            )
         self.peak = device.peak_for("bf16")
         eight = any(matrix.eight for matrix, _ in decoder.matrices)
         eight = eight or any(experts.eight for experts, _ in decoder.experts)

@@ -95,8 +95,15 @@ def limits(engine: ServingEngine, device: Device) -> tuple[int, int]:
     """Sequences and tokens of a rank's step: what is said, else vLLM's defaults for its server
     (`vllm/engine/arg_utils.py`, get_batch_defaults)."""
     large = device.memory >= 70 * 2**30 and "A100" not in device.name
-    most = engine.max_num_seqs or (1024 if large else 256)
-    return most, engine.max_num_batched_tokens or (8192 if large else 2048)
+    budget = engine.max_num_batched_tokens or (8192 if large else 2048)
+    most = engine.max_num_seqs or min(1024 if large else 256, budget)
+    if budget < most:
+        raise Refused(
+            f"steps of {budget:,} tokens cannot hold {most:,} sequences; as many as "
+            "max_num_seqs, or more, are accepted",
+            ("serving", "max_num_batched_tokens"),
+        )
+    return most, budget
 
 
 def room_of(
@@ -119,6 +126,13 @@ def room_of(
             f"{device.memory / 1e9:,.0f} GB; more GPUs a replica, or weights in fewer bits, are "
             "accepted",
             ("serving",),
+        )
+    if weights + blocks * BLOCK * decoder.keys > device.memory:
+        raise Refused(
+            f"weights of {weights / 1e9:,.1f} GB and keys and values of "
+            f"{blocks * BLOCK * decoder.keys / 1e9:,.1f} GB do not fit into "
+            f"{device.memory / 1e9:,.0f} GB; fewer blocks, or more GPUs a replica, are accepted",
+            ("serving", "kv_blocks"),
         )
     return RankRoom(blocks, weights, blocks * BLOCK * decoder.keys, beside)
 
