@@ -591,7 +591,7 @@ def test_unknown_thing_names_the_nearest() -> None:
         shown("dgx-h10")
     with pytest.raises(Refused, match="did you mean 'h200'"):
         shown("h200-sxm")
-    with pytest.raises(Refused, match="is not modelled"):
+    with pytest.raises(Refused, match="did you mean 'serving/llama3-8b-vllm-h100'"):
         shown("vllm")
     with pytest.raises(Refused, match="see dpsim show machines"):
         shown("\x1b[2Jzzzz")

@@ -49,6 +49,7 @@ from dpsim.describe.sections import Calibrate
 from dpsim.predict import shortened
 from dpsim.predict.memory import memory_of
 from dpsim.predict.uncertainty import interval
+from dpsim.predict.widths import reference
 
 HERE = Path(__file__).resolve().parent
 TABLE, TRAINING = HERE / "published/peers.csv", HERE / "published/training.csv"
@@ -162,19 +163,22 @@ def _compared(row: Row, folder: Path, anchor: AnchorRun) -> PeerRow:
         peer,
         _told(case),
         peer * anchor.factor if others else None,
-        _told(scaled(case, anchor.scale), anchor.case) if others else None,
+        _told(scaled(case, anchor.scale), anchor) if others else None,
         number(row, "measured_gib") * GIB,
         number(row, "peer_gib") * GIB,
         Told(*memory.compared({"what": "allocated"}, memory_of(case))),
     )
 
 
-def _told(case: Case, base: Case | None = None) -> Told:
-    """The step of `case`; calibrated on `base`, as `dpsim validate` has it, or not at all."""
+def _told(case: Case, anchor: AnchorRun | None = None) -> Told:
+    """The step of `case`; calibrated on `anchor`, as `dpsim validate` has it, or not at all."""
     played = shortened.play(case, splits=False)
+    base = anchor.case if anchor else None
+    measured = number(anchor.row, "measured_ms") / 1e3 if anchor else 0.0
     ends = interval(
         case, played, base.ranks if base else None, shortened.lane_times, repeated=False,
         batches=math.log2(max(case.shares) / max(base.shares)) if base else None,
+        linear=reference(base, measured).linear(case) if base else None,
     )  # fmt: skip
     return Told(played.step_time, ends.low, ends.high)
 
