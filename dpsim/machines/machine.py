@@ -238,6 +238,14 @@ def _names(folder: Path, _: object) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
+def machines_by_device() -> dict[str, list[str]]:
+    """The machines that come with dpsim, by the full names of their devices."""
+    having: dict[str, list[str]] = {}
+    for name in machine_names():
+        having.setdefault(load_machine(name).device.name, []).append(name)
+    return having
+
+
 def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
     """The machine called `name_or_path`, or the one in that file (relative to folder `base`).
 
@@ -272,14 +280,21 @@ def _instead(name: str, what: str) -> str:
     """The sentence for a device's name where a machine is needed, or the other way round."""
     if what == "device" and name in machine_names():
         return f"{name!r} is a machine, with {load_machine(name).device.name}; name its device"
-    if what == "device" or unknown.by_meaning(name, machine_names()):
+    if what == "device":
+        return ""
+    nowhere = "none; put it into one with cluster.device"
+    if name in device_names():
+        having = machines_by_device().get(load_device(name).name, [])
+        return f"{name!r} is a device; machines with it: {', '.join(having) or nowhere}"
+    if unknown.by_meaning(name, machine_names()):
         return ""
     devices = {load_device(device).name for device in unknown.by_meaning(name, device_names())}
-    having = [other for other in machine_names() if load_machine(other).device.name in devices]
     if not devices:
         return ""
+    known = machines_by_device()
+    having = [other for device in sorted(devices) for other in known.get(device, ())]
     shown = f"no machine {name[:60]!r}; machines with {', '.join(sorted(devices))}"
-    return f"{shown}: {', '.join(having) or 'none; put it into one with cluster.device'}"
+    return f"{shown}: {', '.join(having) or nowhere}"
 
 
 @lru_cache(maxsize=64)

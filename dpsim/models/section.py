@@ -290,7 +290,7 @@ def _config_text(name: str, base: Path) -> str:
     said = unknown.not_modelled(last) or f"no file {name!r} here and no such bundled model"
     if near := unknown.did_you_mean(last, bundled_models()):
         said += f"; {near}"
-    raise Refused(f"{said}; bundled: {', '.join(bundled_models())}", ("huggingface",))
+    raise Refused(f"{said}; dpsim show models lists those that are bundled", ("huggingface",))
 
 
 def section_of(name: str) -> str:

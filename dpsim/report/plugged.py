@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpsim.core import plugins
 from dpsim.core.units import show
 from dpsim.machines.devices import Device
-from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
+from dpsim.machines.machine import device_names, load_device, machines_by_device
 from dpsim.report.table import say, table
 from dpsim.report.text import clean
 
@@ -22,6 +22,8 @@ FOLDERS = {
     "backends": "collective: {backend: %s}",
     "compression": "strategy: {comm_hook: %s}",
 }
+#: where a device is that no machine has
+_NOWHERE = "none: cluster.device puts it into one"
 
 
 def show_folder(folder: str, console: Console) -> None:
@@ -62,14 +64,11 @@ def default(one: dataclasses.Field[Any]) -> str:
 
 def show_devices(console: Console) -> None:
     """Print a table of all devices."""
-    having: dict[str, list[str]] = {}
-    for name in machine_names():
-        having.setdefault(load_machine(name).device.name, []).append(name)
-    rows = []
+    rows, having = [], machines_by_device()
     for name in device_names():
         device = load_device(name)
         peak = device.peak.get("bf16") or device.peak.get("fp16") or device.peak["fp32"]
-        there = ", ".join(having.get(device.name, ())) or "none: cluster.device puts it into one"
+        there = ", ".join(having.get(device.name, ())) or _NOWHERE
         rows.append([name, show(device.memory, "B"), show(peak, "FLOP/s"), there])
     headers = ("device", "memory", "dense peak", "machines with it")
     console.print(table(headers, rows, left=("device", "machines with it")))
@@ -79,8 +78,10 @@ def show_devices(console: Console) -> None:
 def show_device(name: str, console: Console) -> None:
     """Print the numbers of device `name`."""
     device = load_device(name)
-    say(console, [f"{name}: {device.name}"], "bold")
-    console.print(table(headers := ("what", "value"), device_rows(device), left=headers))
+    say(console, [f"{name}, a device: {device.name}"], "bold")
+    having = ", ".join(machines_by_device().get(device.name, ())) or _NOWHERE
+    rows = [*device_rows(device), ["machines with it", having]]
+    console.print(table(headers := ("what", "value"), rows, left=headers))
 
 
 def device_rows(device: Device) -> list[list[str]]:
