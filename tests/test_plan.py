@@ -34,6 +34,7 @@ from dpsim.predict.prediction import predict
 from dpsim.report.plan import FILES, columns_of, left_out, print_plan, write_plan
 from dpsim.report.plan_picture import make_figure
 from dpsim.report.plan_text import answer_text, question_text
+from dpsim.report.sentences import headline
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -318,6 +319,23 @@ def test_a_model_that_never_fits_says_how_much_is_missing() -> None:
     assert answer.infeasible["misses"][0]["by"] == pytest.approx(
         used.bytes / (used.capacity or 0) - 1
     )
+
+
+def test_what_is_not_sure_to_fit_is_said_so() -> None:
+    """The largest batch is that of the point, so the high end does not fit; with one sample more
+    the low end does."""
+    loaded = read("quickstart")
+    bench = bench_of(loaded)
+    found = largest(bench, knob_of(bench.scenario(), "batch.per_device", "--largest"))
+    most = found_in(found)["value"]
+    told = answer_text(document(loaded, bench, found))
+    assert told[0].startswith(f"batch.per_device can likely be {most:,}, limited by memory")
+    beyond = predict(
+        read("quickstart", ["sweep={cluster.ranks: [8]}", f"batch.per_device={most + 1}"])
+    )
+    assert beyond.points[0].memory.fits == "unlikely"
+    assert headline(beyond).endswith("It is unlikely to fit in memory.")
+    assert any(text.startswith("8 ranks: is unlikely to fit, ") for text in beyond.warnings)
 
 
 def test_the_largest_global_batch_begins_with_a_sample_per_rank() -> None:

@@ -21,7 +21,7 @@ from dpsim.describe.scenario import Loaded, Scenario
 from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
 from dpsim.predict.memory import memory_of
-from dpsim.predict.point import Change, Failed, Point
+from dpsim.predict.point import UNFIT_WORDS, Change, Failed, Point
 from dpsim.predict.relative import compared
 
 #: keys that change nothing inside a node
@@ -132,7 +132,7 @@ class Bench:
 
     def _predicted(self, loaded: Loaded) -> Point | Failed:
         found = self.unswept.predicted(loaded)
-        said = (text for text in found.warnings if "does not fit" not in text)
+        said = (t for t in found.warnings if not any(w in t for w in UNFIT_WORDS.values()))
         self.warnings |= dict.fromkeys(said)  # whether it fits is said point by point
         return found.points[0]
 

@@ -15,7 +15,7 @@ from dpsim.planning.candidates import DEVICES, PlayedJob
 from dpsim.planning.compare import UNITS, By, Comparison, Term, worth
 from dpsim.planning.equal_work import HOUR
 from dpsim.predict.document import to_json
-from dpsim.predict.point import UNFIT
+from dpsim.predict.point import UNFIT_WORDS
 
 SCHEMA_VERSION = 1
 DAY = 86_400.0
@@ -231,8 +231,9 @@ def _warnings(found: Comparison) -> Iterator[str]:
     for candidate in found.candidates:
         if candidate.error:
             yield f"{candidate.name}: no number: {candidate.error}"
-        elif candidate.fits in UNFIT:
-            yield f"{candidate.name}: does not fit in memory, so it cannot be chosen"
+        elif candidate.fits in UNFIT_WORDS:
+            words = UNFIT_WORDS[candidate.fits]
+            yield f"{candidate.name}: {words} in memory, so it cannot be chosen"
     said: dict[str, list[str]] = {}
     for candidate in found.candidates:
         for text in candidate.warnings:

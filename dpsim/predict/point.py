@@ -14,6 +14,7 @@ from dpsim.core.lean import dataclass
 from dpsim.describe.sampler import DealtEpoch
 from dpsim.models.memory import FITTING as FITTING
 from dpsim.models.memory import UNFIT as UNFIT
+from dpsim.models.memory import UNFIT_WORDS as UNFIT_WORDS
 from dpsim.models.memory import Fits as Fits
 from dpsim.money.currency import rounded
 from dpsim.predict.document import JsonKey, Keyed, Spread

@@ -15,7 +15,7 @@ from dpsim.core.plugins import name_of
 from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
-from dpsim.models.memory import UNFIT
+from dpsim.models.memory import UNFIT, UNFIT_WORDS
 from dpsim.predict import lived, startup, training_run
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level, above_peak
@@ -226,10 +226,9 @@ def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for one in outcomes:
         point, used = one.point, one.memory
         if used is not None and used.fits in UNFIT:
-            yield (
-                f"{point.ranks} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
-                f"{(used.capacity or 0) / 1e9:.1f} GB"
-            )
+            short, there = used.shortfall / 1e9, (used.capacity or 0) / 1e9
+            words = UNFIT_WORDS[used.fits]
+            yield f"{point.ranks} ranks: {words}, {short:.1f} GB short of {there:.1f} GB"
             yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(one.case))
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from dpsim.report.text import number
+from dpsim.report.text import NOT_HELD, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,7 +153,7 @@ def unfit(
 ) -> None:
     """Hollow marks of the points of line `name` that do not fit in memory."""
     if points:
-        label = "does not fit in memory" if name == "predicted" else f"{name}: does not fit"
+        label = NOT_HELD if name == "predicted" else f"{name}: {NOT_HELD}"
         axes.plot(
             *zip(*points, strict=True), linestyle="none", marker=look["marker"], markersize=6,
             markerfacecolor="white", markeredgecolor=look["color"], markeredgewidth=1.6,

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpsim.core.units import show
 from dpsim.planning.wanted import value_of
-from dpsim.predict.point import UNFIT
+from dpsim.predict.point import UNFIT_WORDS
 from dpsim.report.fields import interval, name_of, setting_text, shown
 from dpsim.report.plan_mesh import mesh_text
 from dpsim.report.text import bottleneck, clean, percent, ranks, signed, split_text
@@ -110,9 +110,10 @@ def _reached(document: Document, found: Mapping[str, Any]) -> str:
 
 def _unfit(point: Mapping[str, Any]) -> str:
     """That a step is taken to need more memory than there is, if so."""
-    if point.get("fits") not in UNFIT:
+    if point.get("fits") not in UNFIT_WORDS:
         return ""
-    return f", where it does not fit in memory ({show(point['memory_bytes'], 'B', 3)} needed)"
+    words = UNFIT_WORDS[point["fits"]]
+    return f", where it {words} in memory ({show(point['memory_bytes'], 'B', 3)} needed)"
 
 
 def _where(point: Mapping[str, Any]) -> str:
@@ -203,7 +204,8 @@ def _bracket(point: Mapping[str, Any], field: str) -> str:
 def _largest_text(document: Document) -> list[str]:
     answer = document["answer"]
     point, key = answer["point"], clean(answer["key"])
-    lines = [f"{key} can be {answer['value']:,}, limited by {clean(answer['limited_by'])}."]
+    likely = "likely " if point.get("fits") == "likely" else ""
+    lines = [f"{key} can {likely}be {answer['value']:,}, limited by {clean(answer['limited_by'])}."]
     if answer["limited_by"] == "memory" and answer["following"]:
         short = show(answer["following"]["short_by"], "B", 3)
         lines[0] = lines[0][:-1] + f": {answer['following']['value']:,} is {short} short."

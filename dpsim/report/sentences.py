@@ -12,7 +12,7 @@ from dpsim.core.units import show
 from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
-from dpsim.predict.point import FedStep, Interval, Point, TrainingRun, computed
+from dpsim.predict.point import UNFIT_WORDS, FedStep, Interval, Point, TrainingRun, computed
 from dpsim.report import behaved, lived
 from dpsim.report.points import interval, place, rate, settings, spoken_of
 from dpsim.report.text import PARTS, between, clean, duration, money, number, percent, ranks, signed
@@ -86,10 +86,15 @@ def widest_cause(found: Interval) -> str:
 def _unfit(answer: Answer) -> str:
     """The end of the headline where something is in the way."""
     good, count = computed(answer.points), len(answer.points)
-    unfit = sum(not p.memory.holds for p in good)
+    unfit = Counter(str(p.memory.fits) for p in good if not p.memory.holds)
     errors = count - len(good)
     of = "" if count == 1 else f" at {{}} of {count} points"
-    found = f" It does not fit in memory{of.format(unfit)}." if unfit else ""
+    told = [
+        f"{words} in memory{of.format(unfit[fits])}"
+        for fits, words in UNFIT_WORDS.items()
+        if unfit[fits]
+    ]
+    found = f" It {', and '.join(told)}." if told else ""
     return found + (f" There is no number{of.format(errors)}." if errors else "")
 
 
@@ -338,7 +343,8 @@ def memory_sentences(answer: Answer) -> list[str]:
     short = f"{point.memory.bytes / 1e9:.1f} GB are needed"
     if answer.advice:
         short += f" and {answer.advice[0].capacity_bytes / 1e9:.1f} GB are there"
-    intro = f"On {ranks(point.ranks)} it does not fit on a device: {short}."
+    words = UNFIT_WORDS[str(point.memory.fits)]
+    intro = f"On {ranks(point.ranks)} it {words} on a device: {short}."
     lines = [advice_text(one) for one in answer.advice]
     return [intro, *(lines or ["None of the changes tried, alone or in pairs, makes it fit."])]
 

@@ -16,7 +16,7 @@ from dpsim.predict.point import UNFIT, Chosen, Failed, Point
 from dpsim.report.fields import drawn
 from dpsim.report.figures import GREY, band, blank, legend, look, tick, unfit
 from dpsim.report.points import flat
-from dpsim.report.text import brief, clean, number
+from dpsim.report.text import NOT_HELD, brief, clean, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -280,8 +280,7 @@ def _heat(axes: Axes, answer: GridAnswer, what: Shown, x: Scale, y: Scale) -> Pa
     tick(bar.ax.yaxis)
     if not _hatched(axes, points):
         return None
-    label = "does not fit in memory"
-    return Patch(facecolor="none", edgecolor=GREY, hatch="///", label=label)
+    return Patch(facecolor="none", edgecolor=GREY, hatch="///", label=NOT_HELD)
 
 
 def _cell_ticks(axes: Axes, y: Scale, x: Scale) -> None:

@@ -25,6 +25,8 @@ PARTS = {
     "load": "uneven or less efficient work per rank",
     "serial": "work that ranks do not share out",
 }
+#: what marks of points and cells say that are unlikely to fit, or do not
+NOT_HELD = "not taken to fit in memory"
 _SPLIT = {
     "compute_s": "compute",
     "exposed_communication_s": "exposed communication",

@@ -14,7 +14,17 @@ from dpsim.report.pages import charts
 from dpsim.report.pages.charts import Spec, Tip, measure
 from dpsim.report.points import interval, rate, settings
 from dpsim.report.sentences import widest_cause
-from dpsim.report.text import PARTS, bottleneck, brief, duration, money, number, percent, ranks
+from dpsim.report.text import (
+    NOT_HELD,
+    PARTS,
+    bottleneck,
+    brief,
+    duration,
+    money,
+    number,
+    percent,
+    ranks,
+)
 
 #: bars of steps, and points that a slider walks through: the first ones are drawn
 MOST = 40
@@ -95,7 +105,7 @@ def _lines(answer: Answer, measures: Sequence[Spec], series: Sequence[Spec]) -> 
     cause = widest_cause(max(points, key=lambda p: p.ranks).interval)
     made: Spec = {
         "kind": "lines",
-        "hollow": "does not fit in memory",
+        "hollow": NOT_HELD,
         "x": {"label": "ranks (devices)", "log": True,
               "ticks": charts.ticks((p.ranks for p in points), lambda v: f"{v:,}")},
         "measures": list(measures),
