@@ -179,6 +179,18 @@ def test_dimensions_in_the_name_count() -> None:
     assert (data["hidden"], data["blocks"]) == (3072, 30)
 
 
+@pytest.mark.parametrize(
+    ("repository", "shape"),
+    [("bigscience-workshop/bigscience", (14400, 80)), ("a/b", (11776, 120))],
+)
+def test_a_shape_that_a_source_tells_elsewhere_is_of_that_source_alone(
+    repository: str, shape: tuple[int, int]
+) -> None:
+    columns = {"source_repo": repository}
+    found = choose_model("GPT 200B", "LLM", 200e9, 2048, (8, 4), lambda name: columns.get(name, ""))
+    assert (found.data["hidden"], found.data["blocks"]) == shape
+
+
 def test_a_model_without_name_or_size_is_refused() -> None:
     with pytest.raises(Refused, match="not known and its parameters are not stated"):
         choose_model("Frobnicator", "", None, None)

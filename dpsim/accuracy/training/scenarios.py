@@ -224,7 +224,7 @@ def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
     millions = row.get("params_m")
     count = millions * 1e6 if millions else None
     split = mesh.tensor, mesh.pipeline
-    return choose_model(row.text("model"), row.text("task"), count, tokens, split)
+    return choose_model(row.text("model"), row.text("task"), count, tokens, split, row.text)
 
 
 def _in_tokens(row: TrainingRow) -> bool:
