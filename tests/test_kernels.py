@@ -354,6 +354,18 @@ def test_an_update_is_what_torchs_optimizer_dispatches(kind: Any, fused: Any) ->
     assert own.each * 5000 * STREAMED * device.memory_bandwidth == pytest.approx(moved, rel=0.01)
 
 
+@pytest.mark.parametrize("fused", [None, True, "foreach", "for_loop"])
+def test_what_a_wrapper_moves_comes_on_top_of_every_update(fused: Any) -> None:
+    """32 bytes a parameter at the 0.8 of 900 GB/s that streaming kernels reach: 44 ps."""
+    model = Model(name="m", layers=(Layer(name="a", tensors=(Tensor("t", (1000,)),)),))
+    device = load_device("v100-sxm2-16gb")
+    plain = update_of(Optimizer(fused=fused), model, device)
+    wrapped = update_of(Optimizer(fused=fused, extra_bytes=32.0), model, device)
+    assert wrapped.each - plain.each == pytest.approx(32 / 0.8 / 900e9, rel=1e-9)
+    assert wrapped.launches == plain.launches
+    assert update_of(Optimizer(extra_bytes=32.0), model, None).each == 0.0
+
+
 # -- memory ---------------------------------------------------------------------------------------
 
 

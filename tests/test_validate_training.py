@@ -271,6 +271,8 @@ def test_strategies_by_name(tmp_path: Path, strategy: str, kind: str) -> None:
          {"kind": "ddp", "comm_hook": {"kind": "powersgd", "rank": 4}}),
         ({"strategy": "DP", "framework": "BytePS + MXNet", "compression": "topk k=1"},
          {"kind": "ddp", "comm_hook": {"kind": "top_k", "density": "1e-9"}}),
+        ({"strategy": "DP all-reduce", "framework": "DeepSpeed"},  # when backward has ended
+         {"kind": "ddp", "bucket_cap_mb": 1000000}),
         ({"strategy": "ZeRO-2, ZeRO-Offload", "framework": "DeepSpeed"},
          {"kind": "zero", "stage": 2, "offload_optimizer": "cpu"}),
     ],
@@ -377,6 +379,29 @@ def test_a_batch_in_tokens_without_seq_len_assumes_no_sequence_longer_than_it(
 def test_another_frameworks_exchange_is_told(tmp_path: Path) -> None:
     assert not any("MXNet" in note for note in point(tmp_path, framework="PyTorch 2.1").notes)
     assert any("MXNet" in note for note in point(tmp_path, framework="MXNet 1.9").notes)
+
+
+_DEEPSPEED = {"model": "BERT-Large", "framework": "DeepSpeed", "strategy": "DP all-reduce",
+              "precision": "FP16", "batch_unit": "sequences"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"master_weights": True, "extra_bytes": "32 B"}),
+        ({"compression": "1-bit Adam (16x)"},
+         {"master_weights": True, "extra_bytes": "32 B", "fused": "foreach"}),
+        ({"precision": "fp32"}, {}),
+        ({"strategy": "ZeRO-2"}, {}),
+        ({"framework": "PyTorch 1.6"}, {}),
+        ({"framework": "Megatron-DeepSpeed"}, {}),
+    ],
+)  # fmt: skip
+def test_deepspeeds_update_of_half_precision_is_more_than_adams(
+    tmp_path: Path, changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    found = point(tmp_path, **_DEEPSPEED | changes).data["optimizer"]
+    assert found == {"kind": "adam", **expected}
 
 
 # -- units ----------------------------------------------------------------------------------------
