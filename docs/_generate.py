@@ -218,6 +218,8 @@ MEANING = {
     "Optimizer.fused": "how torch updates: `true`: one kernel for many tensors; `foreach`: one for "
     "every operation on many, torch's default on GPUs; `for_loop`: one for every operation on "
     "each; left out: bound by the bytes of a fused one",
+    "Optimizer.extra_bytes": "read and written on the device for each parameter beside the update: "
+    "casts of gradients, their norm, their scale (DeepSpeed's FP16_Optimizer without ZeRO: 32 B)",
     "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes with "
     "`zero` and `megatron`, no with the others, whose optimizers update what is stored",
     "FromRecord.record": "a file of `dpsim measure` below the scenario's folder",

@@ -337,6 +337,7 @@ class Vocabulary:
     strategies: StrategyWords
     runs: tuple[OpenRun, ...]
     precision: tuple[KeyRule, ...]
+    optimizer: tuple[KeyRule, ...]
     no_precision: Words
     input: tuple[KeyRule, ...]
     attention: tuple[KeyRule, ...]

@@ -135,6 +135,8 @@ class Layer:
     library_kernels   what a hand-tuned library's move, where these are no compiler's
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are
                   twice as many
+    unaligned     pairs of tokens whose scores are stored, over those that `pairs` counts, where
+                  heads are so wide that 16 bits miss the tensor cores; 0: they do not
     streamed      what its kernels move one after the other with products; None: all that is moved
                   is moved beside arithmetic
     pace          shares of the device's peak that attention in a kernel of its own reaches, forward
@@ -196,6 +198,7 @@ class Layer:
     nanotron_kernels: Kernels | None = None
     library_kernels: Kernels | None = None
     pairs: float = 0.0
+    unaligned: float = 0.0
     streamed: Streamed | None = None
     pace: tuple[float, float] | None = None
     library: bool = False

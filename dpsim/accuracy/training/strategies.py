@@ -56,6 +56,14 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     return data
 
 
+def optimizer_of(row: TrainingRow, kind: str, notes: list[str]) -> dict[str, Any]:
+    """The `optimizer:` section of `row`, whose optimizer is of `kind`; appends to `notes` what is
+    known of its update."""
+    keys, more = next(told(vocabulary().optimizer, _said(row), row.text), ({}, []))
+    notes += more
+    return {"kind": kind, **keys}
+
+
 # -- what a strategy takes from the facts of a row ------------------------------------------------
 
 
