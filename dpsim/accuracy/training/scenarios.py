@@ -20,7 +20,13 @@ from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.servers import servers
-from dpsim.accuracy.training.strategies import compression_of, date_of, strategy_of, through_servers
+from dpsim.accuracy.training.strategies import (
+    compression_of,
+    date_of,
+    optimizer_of,
+    strategy_of,
+    through_servers,
+)
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
@@ -98,7 +104,7 @@ def measured_case(
         "cluster": _cluster(row, chosen),
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
-        "optimizer": {"kind": "adam" if model.language else "momentum"},
+        "optimizer": optimizer_of(row, "adam" if model.language else "momentum", notes),
         **recomputed(row),
         **input_of(row, model, notes),
         "collective": _collective(row, chosen, notes),
@@ -219,7 +225,7 @@ def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
     millions = row.get("params_m")
     count = millions * 1e6 if millions else None
     split = mesh.tensor, mesh.pipeline
-    return choose_model(row.text("model"), row.text("task"), count, tokens, split)
+    return choose_model(row.text("model"), row.text("task"), count, tokens, split, row.text)
 
 
 def _in_tokens(row: TrainingRow) -> bool:
