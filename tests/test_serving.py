@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence as Several
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpsim.cli.app import app
+from dpsim.core.constants import numbers
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load as load_training
 from dpsim.machines.machine import load_machine
@@ -21,10 +22,11 @@ from dpsim.serving.answer import ServedPoint, serve
 from dpsim.serving.balancer import Client, InTurn
 from dpsim.serving.decoder import decoder_of
 from dpsim.serving.described import Requests, ServingEngine, read_service, taken_service
+from dpsim.serving.ends import ServedMeans, ends_of, paces
 from dpsim.serving.exchanges import StepExchanges
 from dpsim.serving.fleet import Fleet
 from dpsim.serving.pace import StepPace, StepParts, padded
-from dpsim.serving.scheduler import BLOCK, Scheduler, StepWork, blocks_of
+from dpsim.serving.scheduler import BLOCK, Scheduler, Sequence, StepWork, blocks_of
 from dpsim.serving.service import offered
 from dpsim.serving.workload import Ask, asked
 
@@ -48,9 +50,9 @@ def engine(**given: Any) -> ServingEngine:
 
 
 def fleet(
-    asks: Sequence[tuple[float | None, int, int]], pace: Any, *, replicas: int = 1,
+    asks: Several[tuple[float | None, int, int]], pace: Any, *, replicas: int = 1,
     blocks: int = 1000, most: int = 256, budget: int = 2048, concurrency: int | None = None,
-    nodes: Sequence[Sequence[int]] = (), **given: Any,
+    nodes: Several[Several[int]] = (), **given: Any,
 ) -> Fleet:  # fmt: skip
     """A played fleet, asked for (arrival, prompt, answer)."""
     ranks = [Scheduler(blocks, most, budget) for _ in range(replicas)]
@@ -147,6 +149,26 @@ def test_one_request_is_a_prompt_and_then_a_step_for_each_token() -> None:
 def test_a_long_prompt_is_cut_into_chunks_of_the_budget() -> None:
     (one,) = fleet([(0.0, 5000, 1)], Steady(1.0, 0.001), budget=2048).served
     assert one.first == pytest.approx(3 + 5.0)
+
+
+def test_a_step_is_chosen_while_the_one_before_is_computed() -> None:
+    """Who comes in the middle of a step waits for its end and for the whole next one, which was
+    chosen when it began; nobody waits who finds nothing computed."""
+    found = fleet([(0.0, 1, 50), (9.5, 1, 1)], Steady()).served
+    late, first = found
+    assert (first.first, late.first) == (1.0, 12.0)
+    assert late.queued == 0.0
+
+
+def test_a_request_is_queued_from_the_first_step_that_it_might_be_in() -> None:
+    """One seat, taken until 20: the second, of 9.5, might have been in the step chosen at 10, and
+    the first step without the other is chosen at 20."""
+    first, second = sorted(
+        fleet([(0.0, 1, 20), (9.5, 1, 1)], Steady(), most=1).served, key=lambda one: one.came
+    )
+    assert first.last == 20.0
+    assert second.queued == 10.0
+    assert second.first == 21.0
 
 
 def test_prompts_slow_those_that_are_answered_beside_them() -> None:
@@ -255,9 +277,8 @@ def pace_of(model: str, replicas: int = 1, **given: Any) -> StepPace:
 
 
 def decode(sequences: int, context: int) -> StepWork:
-    work = StepWork(tokens=sequences, context=sequences * context, logits=sequences)
-    work.chunks = [None] * sequences  # type: ignore[list-item]
-    return work
+    putting = [Sequence(Ask(k, 0.0, context, 2), 0.0) for k in range(sequences)]
+    return StepWork(sequences, context=sequences * context, chunks=sequences, putting=putting)
 
 
 def test_a_step_of_few_tokens_reads_weights_and_keys() -> None:
@@ -287,7 +308,7 @@ def test_a_tensor_group_gathers_the_logits_that_are_wanted() -> None:
     """128,256 logits of 2 bytes for each sequence that puts out a token, none of a prompt's
     middle."""
     pace = pace_of("llama-3.1-8b", tensor=2)
-    chunk, last = StepWork(tokens=512), StepWork(tokens=512, logits=4)
+    chunk, last = StepWork(tokens=512), StepWork(tokens=512, putting=decode(4, 0).putting)
     found = [pace.step(work, 512, 512).network for work in (chunk, last)]
     gathered = pace.exchanges.among_tensor("all_gather", 4 * 128_256 * 2.0)
     assert found[1] - found[0] == pytest.approx(gathered)
@@ -295,7 +316,9 @@ def test_a_tensor_group_gathers_the_logits_that_are_wanted() -> None:
 
 def test_the_cache_fills_what_programs_have_of_the_memory() -> None:
     """An L40S has 47.7 of the 48 GB that it is sold with."""
-    loaded = taken_service(service(serving={"replicas": 1}, cluster={"machine": "l40s-8"}))
+    loaded = taken_service(
+        service(serving={"replicas": 1, "max_model_len": 8192}, cluster={"machine": "l40s-8"})
+    )
     found = offered(loaded)
     room = 0.9 * found.machine.device.usable - found.room.weights - found.room.beside
     assert found.machine.device.usable < found.machine.device.memory
@@ -333,6 +356,65 @@ def test_one_api_server_stops_replicas_from_scaling() -> None:
     assert last.limit == "front_end"
     assert last.efficiency is not None
     assert last.efficiency < 0.8
+
+
+@pytest.mark.parametrize(("users", "told"), [(3, []), (12, [2, 4, 8]), (16, [1, 2, 4, 8])])
+def test_speed_up_is_told_where_replicas_share_the_load_evenly(users: int, told: Any) -> None:
+    """An eighth of 12 users is no number of users; a quarter is."""
+    answer = serve(
+        service(serving={"replicas": 8, "balancing": "external"},
+                requests={"concurrency": users, "count": 160})
+    )  # fmt: skip
+    points = [point for point in answer.points if isinstance(point, ServedPoint)]
+    assert [point.replicas for point in points if point.efficiency is not None] == told
+    assert any("not shared evenly" in text for text in answer.warnings) == (len(told) < 4)
+
+
+def test_a_service_that_keeps_up_has_no_speed_up_and_keeps_up_with_slower_steps() -> None:
+    answer = serve(service(requests={"concurrency": None, "rate": "2/s", "count": 64}))
+    for point in answer.points:
+        assert isinstance(point, ServedPoint)
+        assert point.limit == "arrivals"
+        assert point.efficiency is None
+        assert point.output_tokens_per_s_low > 0.95 * point.output_tokens_per_s
+        share = point.replicas / 2
+        assert point.asked_tokens_per_s == pytest.approx(2 * 20 * share, rel=0.1)
+
+
+def test_ends_are_the_service_with_other_steps_and_a_first_token_is_less_sure() -> None:
+    """Half of 2 s until the first token are in the queue, which only paces stretch."""
+    own = ServedMeans(tokens=100.0, ttft=2.0, queued=1.0, tpot=0.1, rest=3.0)
+    fast, slow = (own.stretched(factor) for factor in paces())
+    known = numbers("serving")
+    found = ends_of(own, fast, slow)
+    assert found.tokens == pytest.approx((100 / known["tpot.slow"], 100 * known["tpot.fast"]))
+    assert found.tpot == pytest.approx((0.1 / known["tpot.fast"], 0.1 * known["tpot.slow"]))
+    assert found.ttft[1] == known["tpot.slow"] + known["ttft.slow"]
+    rest = (3 / known["tpot.fast"], 3 * known["tpot.slow"])
+    assert found.latency == pytest.approx([a + b for a, b in zip(found.ttft, rest, strict=True)])
+
+
+def test_a_queue_grows_with_slower_steps_but_no_longer_than_the_run() -> None:
+    """Overloaded, the time until the first token is the queue's, and not widened by what first
+    tokens alone are unsure by."""
+    flood = {"concurrency": None, "rate": "1e6/s", "count": 400, "output": 200}
+    point = serve(
+        service(serving={"replicas": 1, "max_num_seqs": 8}, requests=flood), scaling=False
+    ).point
+    assert isinstance(point, ServedPoint)
+    assert point.queued_s > 0.9 * point.ttft_s.mean
+    assert point.ttft_s.high < 1.01 * point.duration_s * numbers("serving")["tpot.slow"]
+    assert point.ttft_s.high <= point.latency_s.high
+    assert point.tpot_s is not None
+    assert point.tpot_s.low < point.tpot_s.mean < point.tpot_s.high
+
+
+def test_a_model_is_served_as_far_as_its_positions() -> None:
+    """GPT-2 has learned ones, 1,024."""
+    given = service(model={"huggingface": "gpt2"})
+    assert isinstance(serve(given, scaling=False).point, ServedPoint)
+    with pytest.raises(Refused, match="beyond max_model_len, which is 1,024"):
+        serve(given, ["requests.input=1010"], scaling=False)
 
 
 def test_what_a_service_answers_adds_up() -> None:
@@ -375,7 +457,7 @@ def test_a_rate_and_lengths_that_are_not_right_are_told_by_their_keys() -> None:
     with pytest.raises(Refused, match="has no unit; write for example '16/s'"):
         requests(rate=0.2)
     sets = ["serving.replicas=1", "requests.rate=2/s", "requests.input=500000"]
-    with pytest.raises(Refused, match=r"^--set requests\.input=500000: .*does not fit"):
+    with pytest.raises(Refused, match=r"^--set requests\.input=500000: .*is beyond max_model_len"):
         serve("llama3-8b-vllm-h100", sets, scaling=False)
 
 
@@ -466,7 +548,13 @@ def test_a_service_that_answers_long_after_the_last_request_does_not_keep_up() -
         ),
         ({"serving": {"max_num_batched_tokens": 8, "max_num_seqs": 16}}, "cannot hold 16"),
         ({"requests": {"rate": "5/s"}}, "needs one of rate, concurrency and file"),
-        ({"requests": {"input": 2_000_000}}, "does not fit into a rank's KV cache"),
+        ({"requests": {"input": 2_000_000}}, "beyond max_model_len, which is 131,072"),
+        ({"serving": {"max_model_len": 100}}, "a request of 120 tokens is beyond max_model_len"),
+        ({"serving": {"max_model_len": 200_000}}, "beyond the model's 131,072 positions"),
+        (
+            {"cluster": {"machine": "rtx4090-8"}},
+            r"fewer than one request of 131,072 \(the model's positions\) may have",
+        ),
         ({"requests": {"output": 10_000, "count": 200_000}}, "tokens of answers"),
     ],
 )  # fmt: skip

@@ -38,7 +38,8 @@ ROUNDS = 10
 KINDS = ("ttft", "tpot")
 #: LLMServingSim's runs of vLLM 0.19: folder, model, machine, engine
 BENCH: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-    ("RTX4090/Llama-3.1-8B", "llama-3.1-8b", "rtx4090-8", {"max_num_seqs": 256}),
+    ("RTX4090/Llama-3.1-8B", "llama-3.1-8b", "rtx4090-8",
+     {"max_num_seqs": 256, "max_model_len": 32_768}),
     ("RTXPRO6000/Llama-3.1-8B", "llama-3.1-8b", "rtx-pro-6000-8", {}),
     ("RTXPRO6000/Qwen3-32B", "qwen3-32b.json", "rtx-pro-6000-8", {"tensor": 2}),
     ("RTXPRO6000/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b", "rtx-pro-6000-8", {"replicas": 2}),
@@ -52,7 +53,8 @@ def service_of(row: Mapping[str, str]) -> dict[str, Any]:
         "model": {"huggingface": f"{row['model']}.json"},
         "cluster": {"machine": row["machine"]},
         "serving": {"engine": "vllm", "replicas": replicas, "tensor": int(row["tensor"]),
-                    "weights": row["weights"], "api_servers": replicas},
+                    "weights": row["weights"], "api_servers": replicas,
+                    "max_model_len": int(row["input"]) + int(row["output"]) + 200},
         "requests": {"count": ROUNDS * at_once, "concurrency": at_once,
                      "input": round(0.9 * int(row["input"])),
                      "output": round(0.9 * int(row["output"])),
@@ -61,10 +63,12 @@ def service_of(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def means(fleet: Fleet) -> dict[str, float]:
-    """Mean TTFT and TPOT [ms]."""
+    """Mean TTFT and TPOT [ms], and how long requests are queued."""
     first = [one.first - one.came for one in fleet.served]
     between = [(o.last - o.first) / (o.ask.answer - 1) for o in fleet.served if o.ask.answer > 1]
-    return {"ttft": 1e3 * float(np.mean(first)), "tpot": 1e3 * float(np.mean(between))}
+    queued = [one.queued for one in fleet.served]
+    found = {"ttft": first, "tpot": between, "queued": queued}
+    return {name: 1e3 * float(np.mean(values)) for name, values in found.items()}
 
 
 def predict(out: Path, every: int) -> None:
@@ -159,9 +163,12 @@ def bench(folder: Path) -> None:
     for place, model, machine, engine in BENCH:
         text = (folder / place / "vllm" / "requests.jsonl").read_text(encoding="utf-8")
         measured = [json.loads(line) for line in text.splitlines()]
-        start = min(one["queued_ts"] for one in measured)
-        lines = [{"arrival_s": one["queued_ts"] - start, "input": one["input_toks"],
-                  "output": one["output_toks"]} for one in measured]  # fmt: skip
+        # the engine's clock began so long after the wall's, where one was queued at once
+        apart = min(one["queued_ts"] - one["arrival_time"] for one in measured)
+        came = [one["arrival_time"] + apart for one in measured]
+        lines = [{"arrival_s": at - min(came), "input": one["input_toks"],
+                  "output": one["output_toks"]}
+                 for at, one in zip(came, measured, strict=True)]  # fmt: skip
         (HERE / "requests.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
         asked = {"engine": "vllm", "replicas": 1, "max_num_seqs": 128,
                  "max_num_batched_tokens": 2048, **engine}  # fmt: skip
@@ -171,7 +178,7 @@ def bench(folder: Path) -> None:
         )  # fmt: skip
         found = means(played(offered(loaded), loaded.service.requests, 0, HERE))
         (HERE / "requests.jsonl").unlink()
-        first = [one["first_token_ts"] - one["queued_ts"] for one in measured]
+        first = [one["first_token_ts"] - at for at, one in zip(came, measured, strict=True)]
         between = [(one["last_token_ts"] - one["first_token_ts"]) / (one["output_toks"] - 1)
                    for one in measured if one["output_toks"] > 1]  # fmt: skip
         truth = {"ttft": 1e3 * float(np.mean(first)), "tpot": 1e3 * float(np.mean(between))}

@@ -18,7 +18,14 @@ from dpsim.core.record import Check, Flag, Refused, Text, build, dump, json_sche
 from dpsim.machines.devices import Device
 from dpsim.models import AttentionWork, Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
-from dpsim.models.huggingface import Attention, Head, kind_of, read_config, takes_length
+from dpsim.models.huggingface import (
+    Attention,
+    Head,
+    kind_of,
+    positions_of,
+    read_config,
+    takes_length,
+)
 from dpsim.models.precision import Stored
 from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
@@ -195,6 +202,10 @@ class HuggingFace(Tunable):
     def kind(self, base: Path) -> str:
         """What kind of model it is (dpsim.models.huggingface.kind_of)."""
         return kind_of(self._data(base))
+
+    def positions(self, base: Path) -> int | None:
+        """Tokens that a sequence may have (dpsim.models.huggingface.positions_of)."""
+        return positions_of(self._data(base))
 
     def model(self, base: Path) -> Model:
         data = self._data(base)

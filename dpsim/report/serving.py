@@ -69,8 +69,9 @@ def point_columns(answer: ServingAnswer) -> Columns:
         low, high = number(one.output_tokens_per_s_low), number(one.output_tokens_per_s_high)
         rows.append([
             str(one.replicas), str(one.gpus), number(one.requests_per_s),
-            number(one.output_tokens_per_s), f"{low} to {high}", number(one.speedup or 0.0),
-            percent(one.efficiency), show(one.ttft_s.p50, "s", 3),
+            number(one.output_tokens_per_s), f"{low} to {high}",
+            number(one.speedup) if one.speedup else "–", percent(one.efficiency) or "–",
+            show(one.ttft_s.p50, "s", 3),
             show(one.tpot_s.p50, "s", 3) if one.tpot_s else "–", SHORT.get(one.limit, one.limit),
         ])  # fmt: skip
     return heads, rows
@@ -114,6 +115,17 @@ def sentences(answer: ServingAnswer) -> Iterator[str]:
         f"A rank's KV cache holds {last.kv_tokens:,} tokens ({last.cache_bytes / 1e9:.1f} GB "
         f"beside weights of {last.weights_bytes / 1e9:.1f} GB on each GPU)."
     )
+    if last.queued_s > 0.05 * last.ttft_s.mean:
+        yield (
+            f"Requests are queued for {show(last.queued_s, 's', 3)} of the "
+            f"{show(last.ttft_s.mean, 's', 3)} until their first token, in the mean."
+        )
+    if last.asked_tokens_per_s is not None and last.limit == "arrivals":
+        yield (
+            f"Requests ask for {number(last.asked_tokens_per_s)} tokens a second while they come; "
+            "the mean over the run has its beginning and its end in it.  A higher rate shows what "
+            "the service can do, and how it scales."
+        )
     if len(answer.points) > 1 and last.efficiency is not None:
         yield (
             f"{last.replicas} replicas with as many times the load reach "

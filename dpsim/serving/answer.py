@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 
 from dpsim._version import __version__
-from dpsim.core.constants import numbers
 from dpsim.core.lean import dataclass
 from dpsim.core.overrides import apply_sets
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.describe.written import plain_data
 from dpsim.predict.document import to_json
+from dpsim.serving.decoder import decoder_of
 from dpsim.serving.described import LoadedService, read_service, taken_service
+from dpsim.serving.ends import Ends, ServedMeans, ends_of, means_of, paces
 from dpsim.serving.fleet import Fleet, RankRecord
-from dpsim.serving.pace import PARTS
+from dpsim.serving.pace import PARTS, StretchedPace
 from dpsim.serving.scheduler import BLOCK
 from dpsim.serving.service import Offered, offered, played
+from dpsim.serving.workload import shared_evenly
 
 SCHEMA_VERSION = 1
 #: share of its time that an API server is busy from which on it is what limits
@@ -71,9 +73,12 @@ class ServedPoint:
     gpus, nodes   how many the replicas take
     duration_s    from the first request to the last answer
     output_tokens_per_s_low, _high   ends of its 90 % interval
-    speedup       throughput over that of the fewest replicas; efficiency: over their ratio
+    asked_tokens_per_s  what requests ask for, where they come at a rate or from a file
+    speedup       throughput over that of the fewest replicas whose share of the load is as much a
+                  replica; efficiency: over the ratio of replicas.  None where arrivals limit
     ttft_s, tpot_s, latency_s   until the first token; between tokens after it, a mean for each
                   request; until the last
+    queued_s      how much of the mean TTFT requests wait for seats, blocks, or room in a step
     limit         what keeps it from doing more: max_num_seqs, kv_blocks or max_num_batched_tokens
                   (requests wait for it), front_end, balancing, arrivals (it keeps up), or the
                   part of steps that takes most
@@ -93,9 +98,11 @@ class ServedPoint:
     output_tokens_per_s: float
     output_tokens_per_s_low: float
     output_tokens_per_s_high: float
+    asked_tokens_per_s: float | None
     speedup: float | None
     efficiency: float | None
     ttft_s: RequestDelays
+    queued_s: float
     tpot_s: RequestDelays | None
     latency_s: RequestDelays
     limit: str
@@ -162,10 +169,10 @@ def serve(
         points = _points(loaded, scaling=scaling)
     except Refused as error:
         raise loaded.placed(error) from None
-    answers = _compared(points)
+    answers = _compared(loaded, points)
     return ServingAnswer(
         SCHEMA_VERSION, __version__, loaded.name, loaded.data, answers,
-        tuple(_assumptions(loaded)), tuple(_warnings(answers)),
+        tuple(_assumptions(loaded)), tuple(_warnings(loaded, answers)),
     )  # fmt: skip
 
 
@@ -206,7 +213,8 @@ def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint
     served = fleet.served
     between = [(o.last - o.first) / (o.ask.answer - 1) for o in served if o.ask.answer > 1]
     span = max(one.last for one in served)
-    tokens, low, high = _throughput(fleet, span)
+    own = means_of(fleet)
+    ends = _ends(loaded, offer, share, own)
     return ServedPoint(
         replicas=offer.engine.replicas,
         gpus=offer.engine.replicas * offer.engine.tensor,
@@ -214,14 +222,16 @@ def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint
         requests=len(served),
         duration_s=span,
         requests_per_s=len(served) / span,
-        output_tokens_per_s=tokens,
-        output_tokens_per_s_low=low,
-        output_tokens_per_s_high=high,
+        output_tokens_per_s=own.tokens,
+        output_tokens_per_s_low=ends.tokens[0],
+        output_tokens_per_s_high=ends.tokens[1],
+        asked_tokens_per_s=_asked(fleet),
         speedup=None,
         efficiency=None,
-        ttft_s=_delays([one.first - one.came for one in served], "ttft"),
-        tpot_s=_delays(between, "tpot") if between else None,
-        latency_s=_delays([one.last - one.came for one in served], "tpot"),
+        ttft_s=_delays([one.first - one.came for one in served], ends.ttft),
+        queued_s=own.queued,
+        tpot_s=_delays(between, ends.tpot) if between else None,
+        latency_s=_delays([one.last - one.came for one in served], ends.latency),
         limit=limit_of(fleet, span),
         parts=_parts(fleet.records),
         held=_held(fleet.records, span),
@@ -236,24 +246,30 @@ def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint
     )
 
 
-def _throughput(fleet: Fleet, span: float) -> tuple[float, float, float]:
-    """Tokens per second that were put out, and the ends of their 90 % interval: steps may be slower
-    or faster, but no more is put out than is asked for."""
-    tokens = sum(one.ask.answer for one in fleet.served) / span
-    known = numbers("serving")
-    low, high = tokens / known["tpot.slow"], tokens * known["tpot.fast"]
-    if arrival := fleet.asks[-1].arrival:
-        high = max(min(high, sum(one.answer for one in fleet.asks) / arrival), tokens)
-    return tokens, low, high
+def _ends(loaded: LoadedService, offer: Offered, share: float, own: ServedMeans) -> Ends:
+    """Ends of intervals around `own` (`dpsim.serving.ends`)."""
+    requests, found = loaded.service.requests, []
+    for factor in paces():
+        if requests.concurrency is not None:
+            found.append(own.stretched(factor))
+            continue
+        other = replace(offer, pace=StretchedPace(offer.pace, factor))
+        found.append(means_of(played(other, requests, loaded.service.seed, loaded.base, share)))
+    return ends_of(own, *found)
 
 
-def _delays(found: Several[float], kind: str) -> RequestDelays:
-    """Of `kind`, whose means lie so many times off in the runs that were measured."""
-    known, values = numbers("serving"), np.array(found)
-    mean = float(values.mean())
+def _delays(found: Several[float], ends: tuple[float, float]) -> RequestDelays:
+    values = np.array(found)
     p50, p90, p99 = map(float, np.quantile(values, [0.5, 0.9, 0.99]))
-    low, high = mean / known[f"{kind}.fast"], mean * known[f"{kind}.slow"]
-    return RequestDelays(mean, low, high, p50, p90, p99)
+    return RequestDelays(float(values.mean()), *ends, p50, p90, p99)
+
+
+def _asked(fleet: Fleet) -> float | None:
+    """Tokens of answers that are asked for in a second; None where requests wait for answers, or
+    there is but one."""
+    last, count = fleet.asks[-1].arrival, len(fleet.asks)
+    tokens = sum(one.answer for one in fleet.asks)
+    return tokens * (count - 1) / count / last if last else None
 
 
 def _use(fleet: Fleet, rank: int, span: float) -> RankUse:
@@ -310,18 +326,27 @@ def limit_of(fleet: Fleet, span: float) -> str:
 
 
 def _compared(
-    points: Several[ServedPoint | UnservedPoint],
+    loaded: LoadedService, points: Several[ServedPoint | UnservedPoint]
 ) -> tuple[ServedPoint | UnservedPoint, ...]:
-    """`points` beside the first that serves."""
-    base = next(one for one in points if isinstance(one, ServedPoint))
+    """`points` beside the first that serves as much a replica; those that keep up beside none, for
+    they would put out more if more were asked."""
+    wanted = loaded.service.serving.replicas
+    even = [
+        one for one in points
+        if isinstance(one, ServedPoint)
+        and shared_evenly(loaded.service.requests, one.replicas / wanted)
+    ]  # fmt: skip
     found: list[ServedPoint | UnservedPoint] = []
     for one in points:
-        if isinstance(one, ServedPoint):
-            times = one.output_tokens_per_s / base.output_tokens_per_s
-            more = one.replicas / base.replicas
-            found.append(replace(one, speedup=times, efficiency=times / more))
-        else:
+        told = len(even) > 1 and one in even
+        if not isinstance(one, ServedPoint) or not told or one.limit == "arrivals":
             found.append(one)
+            continue
+        base = even[0]
+        each = base.asked_tokens_per_s if base.limit == "arrivals" else None
+        times = one.output_tokens_per_s / (each or base.output_tokens_per_s)
+        more = one.replicas / base.replicas
+        found.append(replace(one, speedup=times, efficiency=times / more))
     return tuple(found)
 
 
@@ -329,6 +354,11 @@ def _assumptions(loaded: LoadedService) -> Iterable[str]:
     """What is taken for granted, in sentences."""
     service, engine = loaded.service, loaded.service.serving
     yield "Steps are worked out from kernels and collectives, not measured on this machine"
+    if not decoder_of(service.model.huggingface, engine, loaded.base).experts:
+        yield (
+            "Intervals are as wide as models with experts were found to need; four runs of others "
+            "and of few ranks lie inside"
+        )
     yield (
         f"A token takes an API server {engine.output_token * 1e6:g} us; one report's figure, "
         "unless serving.output_token says another"
@@ -342,7 +372,13 @@ def _assumptions(loaded: LoadedService) -> Iterable[str]:
     yield "Experts are chosen evenly, prompts share no beginnings, and no request is cut off"
 
 
-def _warnings(points: Several[ServedPoint | UnservedPoint]) -> Iterable[str]:
+def _warnings(loaded: LoadedService, points: Several[ServedPoint | UnservedPoint]) -> Iterable[str]:
+    wanted, requests = loaded.service.serving.replicas, loaded.service.requests
+    if not all(shared_evenly(requests, one.replicas / wanted) for one in points):
+        yield (
+            f"{requests.concurrency or requests.count:,} requests are not shared evenly by "
+            f"{wanted} replicas: no speed-up is told where a share would be rounded"
+        )
     last = points[-1]
     if not isinstance(last, ServedPoint):
         return

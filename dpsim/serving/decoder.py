@@ -64,6 +64,7 @@ class Decoder:
     kernels   launches of a step
     table     bytes of what tokens are looked up in
     widest    elements per token of the widest activations on a device
+    positions tokens that a sequence may have, where the configuration says it
     """
 
     matrices: tuple[tuple[HeldMatrix, int], ...]
@@ -79,6 +80,7 @@ class Decoder:
     kernels: int
     table: float
     widest: float
+    positions: int | None = None
 
     def weights(self, ranks: int) -> float:
         """Bytes of parameters on a device, where experts are split over `ranks`."""
@@ -96,23 +98,25 @@ def decoder_of(name: str, engine: ServingEngine, base: Path = Path()) -> Decoder
     if spec.kind(base) != "decoder":
         raise Refused(f"{name} is no decoder of text, which is what is served", where)
     model = spec.model(base)
-    _check(model, HuggingFace(huggingface=name, sequence_length=_LONG).model(base), name)
-    return _split(model, engine, name)
+    places = spec.positions(base)
+    far = min(_LONG, places or _LONG)
+    _check(model, HuggingFace(huggingface=name, sequence_length=far).model(base), name, far)
+    return _split(model, engine, name, places)
 
 
-def _check(model: Model, longer: Model, name: str) -> None:
-    """Refuse what steps are not known of."""
+def _check(model: Model, longer: Model, name: str, far: int) -> None:
+    """Refuse what steps are not known of; `longer` is the model with `far` tokens."""
     where = ("model", "huggingface")
     for one, other in zip(model.layers, longer.layers, strict=True):
         if one.unit and (one.library_kernels or one.compiled_kernels) is None:
             raise Refused(f"kernels of {one.name} of {name} are not counted", where)
-        if other.pairs < 0.99 * one.pairs * _LONG**2:
+        if other.pairs < 0.99 * one.pairs * far**2:
             raise Refused(
                 f"{name} looks back through a window, which serving does not model", where
             )
 
 
-def _split(model: Model, engine: ServingEngine, name: str) -> Decoder:
+def _split(model: Model, engine: ServingEngine, name: str, places: int | None) -> Decoder:
     tensor = engine.tensor
     attention = [layer for layer in model.layers if layer.attended is not None]
     heads = {layer.attended.heads for layer in attention if layer.attended is not None}
@@ -143,6 +147,7 @@ def _split(model: Model, engine: ServingEngine, name: str) -> Decoder:
         kernels=sum(k.forward for k in streams if k is not None) + 4,
         table=2.0 * prod(table.shape) / tensor * (not model.layers[-1].tied),
         widest=max(2.0 * one.rows for one in matrices if not one.once),
+        positions=places,
     )
 
 

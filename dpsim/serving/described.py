@@ -51,6 +51,8 @@ class ServingEngine:
     max_num_seqs            sequences that a rank computes at once; left out: vLLM's default, 1,024
                             on devices of 70 GiB and more but A100, else 256
     max_num_batched_tokens  tokens of a rank's step; left out: 8,192 and 2,048 likewise
+    max_model_len  tokens of the longest request, with its answer; left out: the model's positions.
+                   vLLM does not start where a rank's KV cache holds fewer (vllm-project/vllm#2418)
     balancing  `internal`: API servers choose the rank with the least 4 x waiting + running;
                `external`: a balancer outside deals requests to ranks in turn; `hybrid`: to nodes in
                turn, and API servers choose among a node's ranks
@@ -70,6 +72,7 @@ class ServingEngine:
     tensor: Annotated[int, Check(1, 64)] = 1
     max_num_seqs: Annotated[int, Check(1, 65_536)] | None = None
     max_num_batched_tokens: Annotated[int, Check(1, 1_048_576)] | None = None
+    max_model_len: Tokens | None = None
     balancing: Literal["internal", "external", "hybrid"] = "internal"
     api_servers: Annotated[int, Check(1, 1024)] = 1
     output_token: units.Seconds = 17e-6

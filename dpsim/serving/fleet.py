@@ -5,12 +5,17 @@ long as the longest; one without work computes a dummy token.  They ask only eve
 all are through (vllm-project/vllm `vllm/v1/engine/core.py`, `_has_global_unfinished_reqs`), so a
 wave of steps ends at a multiple of 32.
 
+The engine hands out a step while the one before it is computed (`step_with_batch_queue` there):
+what comes meanwhile waits for its end, and for all of the next one, before its own begins.
+
 A token counts for who asked when an API server has put it out: it takes one after the other, each
 `output_token` seconds.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Generator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
@@ -20,18 +25,23 @@ import simpy
 
 from dpsim.serving.balancer import PUBLISHED, Client, InTurn
 from dpsim.serving.described import ServingEngine
-from dpsim.serving.pace import PARTS, StepPace, StepParts
+from dpsim.serving.pace import PARTS, StepPace, StepParts, StretchedPace
 from dpsim.serving.scheduler import Scheduler, Sequence, StepWork
 from dpsim.serving.workload import Ask
 
 #: steps between two times that ranks in lockstep ask whether all are through
 ASKED = 32
+#: steps that are chosen and have not ended (`max_concurrent_batches` with asynchronous scheduling)
+AHEAD = 2
+#: a step that was chosen: when it ends [s], what each of its ranks computes, and what it takes
+_Chosen = tuple[float, list[StepWork], StepParts]
 
 
 @dataclass(eq=False)
 class RankRecord:
     """What a rank did: steps, dummy ones, seconds of its steps by part, and time integrals of those
-    that wait and run, of blocks in use, and of why the first that waits does."""
+    that wait and run, of blocks in use, and of why the first that waits does; `chosen`: when steps
+    were chosen."""
 
     steps: int = 0
     dummies: int = 0
@@ -45,6 +55,7 @@ class RankRecord:
     most_blocks: int = 0
     held: dict[str, float] = field(default_factory=dict)
     changed: float = 0.0
+    chosen: list[float] = field(default_factory=list)
 
     def until(self, now: float, rank: Scheduler) -> None:
         """Count the time since the last change."""
@@ -73,8 +84,8 @@ class Fleet:
     """
 
     def __init__(
-        self, engine: ServingEngine, pace: StepPace, asks: Several[Ask], concurrency: int | None,
-        ranks: Several[Scheduler], nodes: Several[Several[int]],
+        self, engine: ServingEngine, pace: StepPace | StretchedPace, asks: Several[Ask],
+        concurrency: int | None, ranks: Several[Scheduler], nodes: Several[Several[int]],
     ) -> None:  # fmt: skip
         self.engine, self.pace, self.asks = engine, pace, asks
         self.concurrency = concurrency
@@ -86,6 +97,7 @@ class Fleet:
         self.served: list[Sequence] = []
         self.next = 0
         self.groups = self._places(nodes)
+        self.place_of = {rank: k for k, group in enumerate(self.groups) for rank in group}
         servers = engine.api_servers
         self.outside = InTurn(len(self.groups))
         self.clients = [
@@ -168,65 +180,83 @@ class Fleet:
     # -- steps ------------------------------------------------------------------------------------
 
     def _alone(self, rank: int) -> Generator[Any, Any, None]:
-        """A rank that waits for nobody."""
-        own = self.ranks[rank]
+        """A rank that waits for nobody; the step after the one that is computed is chosen."""
+        own, ahead, free = self.ranks[rank], deque[_Chosen](), 0.0
         while True:
-            if not own.waiting and not own.running:
+            if not ahead and not own.waiting and not own.running:
                 self.bells[rank] = self.clock.event()
                 yield self.bells[rank]
-            work = self._scheduled(rank)
-            parts = self.pace.step(work, work.tokens, work.tokens)
-            yield self.clock.timeout(parts.seconds)
-            self._stepped(rank, work, parts)
+            while len(ahead) < AHEAD:
+                work = self._scheduled(rank)
+                if not work.tokens:
+                    break
+                parts = self.pace.step(work, work.tokens, work.tokens)
+                free = max(free, self.clock.now) + parts.seconds
+                ahead.append((free, [work], parts))
+            yield from self._ended(*ahead.popleft(), [rank])
 
     def _together(self) -> Generator[Any, Any, None]:
         """Ranks that share experts, step by step."""
-        count = 0
+        ranks = range(len(self.ranks))
+        ahead, free, count = deque[_Chosen](), 0.0, 0
         while True:
-            if not count % ASKED and not any(r.waiting or r.running for r in self.ranks):
+            if not ahead and not self._asked():
                 self.bells[0] = self.clock.event()
                 yield self.bells[0]
-            works = [self._scheduled(rank) for rank in range(len(self.ranks))]
-            most = max(1, *(work.tokens for work in works))
-            everyone = most * len(works)
-            each = [self.pace.step(work, most, everyone) for work in works]
-            longest = max(each, key=lambda parts: parts.seconds)
-            yield self.clock.timeout(longest.seconds)
-            count += 1
-            for rank, work in enumerate(works):
-                self._stepped(rank, work, longest)
+            while len(ahead) < AHEAD and (count % ASKED or self._asked()):
+                works = [self._scheduled(rank) for rank in ranks]
+                most = max(1, *(work.tokens for work in works))
+                each = [self.pace.step(work, most, most * len(works)) for work in works]
+                longest = max(each, key=lambda parts: parts.seconds)
+                free = max(free, self.clock.now) + longest.seconds
+                ahead.append((free, works, longest))
+                count += 1
+            yield from self._ended(*ahead.popleft(), ranks)
+
+    def _asked(self) -> bool:
+        """Whether any rank has something to choose."""
+        return any(rank.waiting or rank.unchosen for rank in self.ranks)
 
     def _scheduled(self, rank: int) -> StepWork:
-        self.records[rank].until(self.clock.now, self.ranks[rank])
-        return self.ranks[rank].step()
+        record, now = self.records[rank], self.clock.now
+        record.until(now, self.ranks[rank])
+        work = self.ranks[rank].step()
+        record.chosen.append(now)
+        for one in work.begun:
+            one.queued = now - record.chosen[bisect_left(record.chosen, one.came)]
+        return work
+
+    def _ended(
+        self, at: float, works: Several[StepWork], parts: StepParts, ranks: Several[int]
+    ) -> Generator[Any, Any, None]:
+        """Wait for a step's end: tokens go to those who asked."""
+        if at > self.clock.now:
+            yield self.clock.timeout(at - self.clock.now)
+        for rank, work in zip(ranks, works, strict=True):
+            self._stepped(rank, work, parts)
 
     def _stepped(self, rank: int, work: StepWork, parts: StepParts) -> None:
-        """A step has ended: tokens go to those who asked."""
         own, record = self.ranks[rank], self.records[rank]
         record.until(self.clock.now, own)
         record.steps += 1
         record.dummies += not work.tokens
         record.prompts += work.prompts
         record.spend(parts)
-        put_out, through = own.done(work, self.clock.now)
-        for one in put_out:
-            at = self._put_out(one)
-            if one.put_out == 1:
-                one.first = at
-            one.last = at
+        through = own.done(work)
+        self._put_out(rank, work.putting)
         for one in through:
             self.clock.process(self._answered(one))
 
-    def _put_out(self, one: Sequence) -> float:
-        """When an API server has put out a token of `one` [s]."""
-        place = self._place_of(one.rank)
-        free, took = self.free[place], self.engine.output_token
-        free[one.server] = max(free[one.server], self.clock.now) + took
-        self.busy[place][one.server] += took
-        return free[one.server]
-
-    def _place_of(self, rank: int) -> int:
-        return next(k for k, group in enumerate(self.groups) if group[0] <= rank <= group[-1])
+    def _put_out(self, rank: int, putting: Several[Sequence]) -> None:
+        """API servers put out a token of each sequence of a step that has ended."""
+        place, took, now = self.place_of[rank], self.engine.output_token, self.clock.now
+        free, busy = self.free[place], self.busy[place]
+        for one in putting:
+            server = one.server
+            one.last = free[server] = max(free[server], now) + took
+            busy[server] += took
+            if one.put_out == 1:
+                one.first = one.last
 
     def _answered(self, one: Sequence) -> Generator[Any, Any, None]:
         """Who asked has the whole answer, and may ask again."""

@@ -23,7 +23,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
@@ -97,23 +97,40 @@ class StepPace:
                 ("serving", "weights"),
             )
         self.eight = device.peak_for("fp8") * PRODUCTS_SHARE if eight else self.peak
+        self._known: dict[tuple[int, int], StepParts] = {}
         self.lockstep = bool(decoder.experts) and exchanges.replicas > 1
 
     def step(self, work: StepWork, most: int, everyone: int) -> StepParts:
         """A step of a rank that computes `work`, beside ranks of which one has `most` tokens and
         all have `everyone`, in lockstep."""
-        parts, tokens = StepParts(), max(most if self.lockstep else work.tokens, 1)
+        tokens = max(most if self.lockstep else work.tokens, 1)
+        parts = replace(self._of_tokens(tokens, everyone if self.lockstep else tokens))
         for matrix, many in self.decoder.matrices:
-            self._product(parts, matrix, many, work.logits if matrix.once else tokens)
+            if matrix.once:
+                self._product(parts, matrix, many, work.logits)
         self._attention(parts, work)
         moved = self.decoder.streamed * tokens * 2.0 + 4.0 * self.decoder.vocabulary * work.logits
         least = self.decoder.kernels * GRAPH_LAUNCH
         parts.longer(0.0, moved / self.device.memory_bandwidth / STREAMED, least)
-        for experts, many in self.decoder.experts:
-            self._experts(parts, experts, many, everyone if self.lockstep else tokens)
-        parts.network = self._exchanged(tokens, everyone, work.logits)
-        self._hosted(parts, len(work.chunks))
+        logits = work.logits * self.decoder.vocabulary * 2.0
+        parts.network += self.exchanges.among_tensor("all_gather", logits)
+        self._hosted(parts, work.chunks)
         return parts
+
+    def _of_tokens(self, tokens: int, everyone: int) -> StepParts:
+        """What a step of so many tokens takes whatever it looks at: products, experts, and what is
+        exchanged for them."""
+        key = tokens, everyone
+        if key not in self._known:
+            parts = StepParts()
+            for matrix, many in self.decoder.matrices:
+                if not matrix.once:
+                    self._product(parts, matrix, many, tokens)
+            for experts, many in self.decoder.experts:
+                self._experts(parts, experts, many, everyone)
+            parts.network = self._exchanged(tokens, everyone)
+            self._known[key] = parts
+        return self._known[key]
 
     def _hosted(self, parts: StepParts, sequences: int) -> None:
         """What the device waits for the host."""
@@ -153,21 +170,33 @@ class StepPace:
         parts.compute += many * computing
         parts.memory_bandwidth += many * held / (self.device.memory_bandwidth * TOGETHER)
 
-    def _exchanged(self, tokens: float, everyone: float, logits: int) -> float:
-        """Collectives of a step of a replica with `tokens` tokens, of `everyone`'s, of which
-        so many `logits` are wanted."""
+    def _exchanged(self, tokens: float, everyone: float) -> float:
+        """Collectives of a step of a replica with `tokens` tokens, of `everyone`'s, but for
+        logits."""
         own, links = self.decoder, self.exchanges
         size = tokens * own.hidden * 2.0
         sparse = sum(many for _, many in own.experts)
         reduced = own.exchanged - (sparse if self.lockstep else 0)
         found = reduced * links.among_tensor("all_reduce", size)
-        found += links.among_tensor("all_gather", logits * own.vocabulary * 2.0)
         if self.lockstep:
             whole = everyone * own.hidden * 2.0
             found += sparse * links.among_all("all_gather", whole)
             found += sparse * links.among_all("reduce_scatter", whole)
             found += sparse * links.among_tensor("all_gather", size)
         return found
+
+
+class StretchedPace:
+    """`pace` with steps that take `factor` times as long."""
+
+    def __init__(self, pace: StepPace | StretchedPace, factor: float) -> None:
+        self.pace, self.factor = pace, factor
+        self.lockstep: bool = pace.lockstep
+
+    def step(self, work: StepWork, most: int, everyone: int) -> StepParts:
+        """See `StepPace.step`."""
+        parts = self.pace.step(work, most, everyone)
+        return StepParts(*(self.factor * getattr(parts, name) for name in PARTS))
 
 
 def padded(rows: float, experts: float, *, aligned: bool) -> float:

@@ -14,7 +14,7 @@ from dpsim.serving.decoder import Decoder, decoder_of
 from dpsim.serving.described import LoadedService, Requests, ServingEngine
 from dpsim.serving.exchanges import StepExchanges
 from dpsim.serving.fleet import Fleet
-from dpsim.serving.pace import StepPace
+from dpsim.serving.pace import StepPace, StretchedPace
 from dpsim.serving.scheduler import BLOCK, Scheduler, blocks_of
 from dpsim.serving.workload import Ask, asked, fewer
 
@@ -40,16 +40,18 @@ class Offered:
 
     most, budget  sequences and tokens of a rank's step
     nodes         the replicas of each node
+    longest       tokens that a request may have, where that is known
     """
 
     engine: ServingEngine
     machine: Machine
     decoder: Decoder
-    pace: StepPace
+    pace: StepPace | StretchedPace
     room: RankRoom
     most: int
     budget: int
     nodes: tuple[tuple[int, ...], ...]
+    longest: int | None
 
     def fleet(self, asks: tuple[Ask, ...], concurrency: int | None) -> Fleet:
         """The service with what it is asked; not yet played."""
@@ -61,6 +63,12 @@ class Offered:
 
     def _check(self, asks: tuple[Ask, ...]) -> None:
         longest = max(one.prompt + one.answer for one in asks)
+        if self.longest and longest > self.longest:
+            raise Refused(
+                f"a request of {longest:,} tokens is beyond max_model_len, which is "
+                f"{self.longest:,}; shorter ones are accepted",
+                ("requests", _longer(asks, longest)),
+            )
         if blocks_of(longest) > self.room.blocks:
             raise Refused(
                 f"a request of {longest:,} tokens does not fit into a rank's KV cache of "
@@ -94,8 +102,27 @@ def offered(loaded: LoadedService, replicas: int | None = None) -> Offered:
     exchanges = StepExchanges(machine, engine.replicas, engine.tensor)
     most, budget = limits(engine, device)
     room = room_of(engine, decoder, device, exchanges.ranks, most, budget)
+    longest = length(engine, decoder, room)
     pace = StepPace(decoder, device, exchanges)
-    return Offered(engine, machine, decoder, pace, room, most, budget, exchanges.filled)
+    nodes = exchanges.filled
+    return Offered(engine, machine, decoder, pace, room, most, budget, nodes, longest)
+
+
+def length(engine: ServingEngine, decoder: Decoder, room: RankRoom) -> int | None:
+    """Tokens that a request may have, where that is known; Refused where vLLM would not start."""
+    known, where = decoder.positions, ("serving", "max_model_len")
+    longest = engine.max_model_len or known
+    if longest and known and longest > known:
+        raise Refused(f"{longest:,} tokens are beyond the model's {known:,} positions", where)
+    if longest and longest > room.blocks * BLOCK:
+        what = "" if engine.max_model_len else " (the model's positions)"
+        raise Refused(
+            f"a rank's KV cache holds {room.blocks * BLOCK:,} tokens, fewer than one request of "
+            f"{longest:,}{what} may have, and vLLM does not start; max_model_len up to "
+            f"{room.blocks * BLOCK:,}, or more GPUs a replica, are accepted",
+            where,
+        )
+    return longest
 
 
 def limits(engine: ServingEngine, device: Device) -> tuple[int, int]:

@@ -51,6 +51,13 @@ def fewer(requests: Requests, share: float) -> Requests:
     return replace(requests, count=count, rate=rate, concurrency=at_once)
 
 
+def shared_evenly(requests: Requests, share: float) -> bool:
+    """Whether a `share` of the load is as much as is said: whole users, and requests to 1 %."""
+    users = (requests.concurrency or 0) * share
+    count = requests.count * share
+    return abs(users - round(users)) < 1e-9 and abs(count - round(count)) <= 0.01 * count
+
+
 def asked(
     requests: Requests, seed: int, base: Path = Path(), share: float = 1.0
 ) -> tuple[Ask, ...]:

@@ -115,12 +115,18 @@ def takes_length(data: Mapping[str, Any]) -> bool:
 def usual_length(data: Mapping[str, Any]) -> int:
     """Tokens of a sequence where nobody says: 2,048, or as many, halved as often as it takes, as
     the model that `data` describes has positions for."""
-    places = data.get("max_position_embeddings", data.get("n_positions"))
-    known = isinstance(places, int) and not isinstance(places, bool) and places >= 1
-    length = _LENGTH
-    while known and length > places:
+    places, length = positions_of(data), _LENGTH
+    while places and length > places:
         length //= 2
     return length
+
+
+def positions_of(data: Mapping[str, Any]) -> int | None:
+    """Tokens that a sequence of the model that `data` describes may have; None where it does not
+    say."""
+    places = data.get("max_position_embeddings", data.get("n_positions"))
+    known = isinstance(places, int) and not isinstance(places, bool) and places >= 1
+    return places if known else None
 
 
 def kind_of(data: Mapping[str, Any]) -> str:
