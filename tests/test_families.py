@@ -174,6 +174,9 @@ def test_parameters_are_those_that_are_published(name: str) -> None:
     assert read(data, head=head).parameters == count
 
 
+ELECTRA = {**BERT, "model_type": "electra"}
+
+
 def test_a_head_of_masked_words_alone_sees_15_percent_of_the_tokens() -> None:
     """20 of 128, 77 of 512: 2 (h^2 + h V) FLOP each, for the same parameters."""
     for tokens, seen in ((128, 20), (512, 77)):
@@ -182,6 +185,16 @@ def test_a_head_of_masked_words_alone_sees_15_percent_of_the_tokens() -> None:
         flop = [sum(layer.forward_flop for layer in made.layers) for made in (every, masked)]
         assert flop[0] - flop[1] == pytest.approx(spared)
         assert every.parameters == masked.parameters
+
+
+def test_electras_pretraining_has_a_generator_a_third_as_wide() -> None:
+    """12 blocks 256 wide, 4 heads, narrowed from 768, with masked words behind them, of 768 again;
+    and h^2 + h + h + 1 of the discriminator.  Embeddings are one's."""
+    alone, made = (read(ELECTRA, 128, head=h) for h in ("encoder", "replaced_tokens"))
+    block = 12 * 256**2 + 13 * 256
+    narrow, masked = 256 * 768 + 256, 768 * 256 + 768 + 2 * 768 + 30522
+    told = 768**2 + 768 + 768 + 1
+    assert made.parameters - alone.parameters == 12 * block + narrow + masked + told
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -1209,6 +1209,17 @@ def test_texts_without_padding_are_half_as_long_and_those_in_bins_have_half_a_bi
 
 
 @pytest.mark.parametrize(
+    ("task", "head"), [("ELECTRA pre-training", "replaced_tokens"), ("SQuAD (finetune)", "encoder")]
+)
+def test_electra_has_its_generator_where_it_is_pretrained(
+    tmp_path: Path, task: str, head: str
+) -> None:
+    row = {**BERT, "model": "ELECTRA-Base", "precision": "bf16 mixed", "padding": "all"}
+    found = point(tmp_path, **row, task=task, framework="TensorFlow 2 (20.07)").data["model"]
+    assert (found["huggingface"], found["head"]) == ("bert-base-uncased", head)
+
+
+@pytest.mark.parametrize(
     ("task", "framework", "head"),
     [
         ("BERT pre-training", "PyTorch 1.4 + Horovod/NCCL", "pretraining"),

@@ -183,9 +183,9 @@ class HuggingFace(Tunable):
     lengths          `fixed`; `varying`: texts of up to sequence_length tokens, of which nobody says
                      how long they are, in batches padded to their longest: every interval spans
                      that, by name (variability.sequence_length takes a distribution that is known)
-    head             what stands behind an encoder: `encoder` (nothing but its pooler, if any),
-                     `mlm`, `pretraining`, `pretraining_masked` (of masked words alone, 15 %) or
-                     `classification`; left out: `encoder`, of images what `architectures` say
+    head             behind an encoder: `encoder` (its pooler, if any), `mlm`, `pretraining`,
+                     `pretraining_masked` (masked words alone, 15 %), `replaced_tokens` (ELECTRA's,
+                     with its generator), `classification`; left out: `encoder`, or `architectures`
     multi_token      true: the modules that predict further tokens, of which the configuration says
                      how many there are (`num_nextn_predict_layers`), are trained too
     """

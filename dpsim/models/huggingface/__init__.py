@@ -54,7 +54,9 @@ from dpsim.models.huggingface.tensors import Parts
 _RECORD = "`dpsim measure -- python train.py` records any torch model (model: {record: FILE})"
 
 Attention = Literal["flash", "math", "eager", "sdpa", "efficient", "flash3"]
-Head = Literal["encoder", "mlm", "pretraining", "pretraining_masked", "classification"]
+Head = Literal[
+    "encoder", "mlm", "pretraining", "pretraining_masked", "replaced_tokens", "classification"
+]  # fmt: skip
 #: kinds that store the scores of every pair of tokens
 STORED = ("math", "eager")
 #: tokens of a sequence where nobody says

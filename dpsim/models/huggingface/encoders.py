@@ -5,7 +5,8 @@ Names and order of registration follow huggingface/transformers `modeling_FAMILY
 behind the encoder is the scenario's `head`: a pooler where the family has one (`encoder`, which is
 also what is taken without the key), the head of masked words (`mlm`), that and the pooler with next
 sentences (`pretraining`), the same of which masked words alone pass the former
-(`pretraining_masked`), or a classifier of two classes (`classification`).
+(`pretraining_masked`), what ELECTRA's pre-training has (`replaced_tokens`), or a classifier of two
+classes (`classification`).
 
 * head of masked words: h e + e, 2 e of its norm and V of a bias (e: width of the embedding), its
   matrix being that of the embedding; next sentences: 2 h + 2; classification: of BERT 2 h + 2
@@ -14,6 +15,10 @@ sentences (`pretraining`), the same of which masked words alone pass the former
 * DistilBERT (Sanh et al., arXiv:1910.01108): no token types and no pooler
 * ELECTRA (Clark et al., arXiv:2003.10555): embeddings of width e and e h + h to widen them, no
   pooler
+* its pre-training: a generator of as many blocks that is a third as wide where the discriminator is
+  768 wide, else a fourth (table 6), of heads of 64; it uses the discriminator's embeddings, which
+  g h + g narrow, and predicts the masked words; behind the discriminator h^2 + h + h + 1 tell
+  whether a token was replaced (google-research/electra, run_pretraining.py)
 * ALBERT (Lan et al., arXiv:1909.11942): as ELECTRA; the blocks of a group are one set of tensors
   that is used again and again, whose gradients are final when its first use has been gone back
   through
@@ -34,10 +39,14 @@ from dpsim.models.huggingface.tensors import Parts, linear, norm
 from dpsim.models.layer_sum import LayerSum
 from dpsim.models.transformer_layers import Block, attention, embedding, head, mlp, pooler
 
-HEADS = ("encoder", "mlm", "pretraining", "pretraining_masked", "classification")
+HEADS = (
+    "encoder", "mlm", "pretraining", "pretraining_masked", "replaced_tokens", "classification",
+)  # fmt: skip
 #: share of the tokens that BERT's pretraining masks (Devlin et al., arXiv:1810.04805, section 3.1):
 #: at most 20 of 128, 77 of 512 (google-research/bert, `max_predictions_per_seq`)
 _MASKED = 0.15
+#: width of ELECTRA's base model (Clark et al., arXiv:2003.10555, table 6)
+_BASE = 768
 
 
 def behind(
@@ -50,6 +59,8 @@ def behind(
     kind, s = config.head or "encoder", config.tokens
     if kind not in HEADS:
         raise Refused(f"{kind[:60]!r} is none of {', '.join(HEADS)}", ("head",))
+    if kind == "replaced_tokens":
+        return _replaced(config, h, table, width, vocabulary)
     found: list[Layer] = []
     if pooled and kind != "mlm":
         pooled = apart if apart and kind == "classification" else pooled
@@ -74,6 +85,26 @@ def _masked_words(h: int, table: str, width: int, vocabulary: int, tokens: int) 
     turned.activation(tokens * width).norm("cls.predictions.norm", tokens * width, width)
     words = head("cls.decoder", width, vocabulary, tokens, tied=table)
     return [turned.layer(read=tokens * h, wrote=tokens * width), words]
+
+
+def _replaced(config: Config, h: int, table: str, width: int, vocabulary: int) -> list[Layer]:
+    """ELECTRA's discriminator head, and its generator, which words that are masked alone leave."""
+    s, g = config.tokens, round(h / (3 if h == _BASE else 4))
+    heads = max(g // 64, 1)
+    if g % heads:
+        raise Refused(f"a generator {g:,} wide has no heads of 64", ("head",))
+    told = LayerSum("discriminator_predictions")
+    told.matrix("discriminator_predictions.dense", s, h, h).activation(s * h)
+    told.matrix("discriminator_predictions.dense_prediction", s, 1, h)
+    narrowed = LayerSum("generator.embeddings_project")
+    narrowed.matrix("generator.embeddings_project", s, g, width)
+    own = replace(
+        _block(config), hidden=g, heads=heads, kv_heads=heads, head_dim=g // heads, ffn=4 * g
+    )
+    made = [told.layer(read=s * h, wrote=s), narrowed.layer(read=s * width, wrote=s * g)]
+    for i in range(config.layers("num_hidden_layers")):
+        made += _block_layers(own, f"generator.layer.{i}", s)
+    return [*made, *_masked_words(g, table, width, vocabulary, math.ceil(_MASKED * s))]
 
 
 def _classes(name: str, h: int) -> Layer:
