@@ -194,7 +194,7 @@ MEANING = {
         "one way from a NIC to one of another node; overrides the machine's"
     ),
     "Cluster.inter_node_kind": "what joins the nodes (ethernet is TCP sockets, ipoib TCP over "
-    "InfiniBand); overrides the machine's",
+    "InfiniBand, slingshot_ip over Slingshot); overrides the machine's",
     "Cluster.oversubscription": "of the leaf switches; overrides the machine's",
     "Cluster.routing": "over the spine switches: `ecmp` hashes each flow to one of them, by "
     "`seed`, `balanced` spreads all evenly; left out: the machine's own",

@@ -149,10 +149,11 @@ PRIORS: dict[str, Prior] = {
 }
 INSIDE = ("nvswitch", "nvlink", "xgmi", "pcie", "inter_socket")
 OUTSIDE = (
-    "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "efa", "tcpx",
+    "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "slingshot_ip",
+    "efa", "tcpx",
 )  # fmt: skip
 KINDS = (*INSIDE, *OUTSIDE)
-SOCKETS = ("ethernet", "gvnic", "ipoib")
+SOCKETS = ("ethernet", "gvnic", "ipoib", "slingshot_ip")
 #: centre and sigma of the share of the nominal bandwidth that Simple reaches, where it is known
 SHARES = {
     # 1460 of 1538 bytes on the wire are payload, and TCP on one's own switches gets there

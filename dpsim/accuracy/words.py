@@ -349,6 +349,7 @@ class Vocabulary:
     runs: tuple[OpenRun, ...]
     precision: tuple[KeyRule, ...]
     optimizer: tuple[KeyRule, ...]
+    host: tuple[KeyRule, ...]
     no_precision: Words
     input: tuple[KeyRule, ...]
     decoding: tuple[HostDecoding, ...]

@@ -81,13 +81,14 @@ class Execution:
                  only
     code         whose code torch runs one by one, with compile: false; huggingface/nanotron's Llama
                  has norms and rotary positions in one kernel each, copies between layouts, and a
-                 loss in 32 bit
+                 loss in 32 bit; tensorflow: BERT's own code in a graph without XLA, which fuses
+                 nothing
     cuda_graphs  a step is captured once and replayed: the host issues it as a whole, and a kernel
                  takes 1.3 us at least
     """
 
     compile: Flag | None = None
-    code: Literal["transformers", "nanotron"] = "transformers"
+    code: Literal["transformers", "nanotron", "tensorflow"] = "transformers"
     cuda_graphs: Flag = False
 
     def __post_init__(self) -> None:
@@ -98,6 +99,8 @@ class Execution:
         """The kernels of `layer` that are run so; None: not counted."""
         if self.code == "nanotron":
             return layer.nanotron_kernels
+        if self.code == "tensorflow":
+            return layer.tensorflow_kernels
         return layer.compiled_kernels if self.compile else layer.eager_kernels
 
     @property
@@ -158,8 +161,9 @@ def _accept_lists(model: Model, execution: Execution, *, autocast: bool) -> None
     blocks = [layer for layer in model.layers if layer.unit]
     lists = [execution.list_of(layer) for layer in blocks]
     lacking = _kinds(one for one, counted in zip(blocks, lists, strict=True) if counted is None)
-    if lacking and execution.code == "nanotron":
-        message = f"nanotron has no {lacking} as {model.name} has; leave it out"
+    if lacking and execution.code != "transformers":
+        whose = {"nanotron": "nanotron", "tensorflow": "BERT's code in TensorFlow"}[execution.code]
+        message = f"{whose} has no {lacking} as {model.name} has; leave it out"
         raise Refused(message, ("execution", "code"))
     if lacking:
         how = "compiled" if compiled else "run one by one"

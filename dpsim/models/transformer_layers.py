@@ -233,7 +233,8 @@ def cross_attention(
         attended=AttentionWork(tokens * query, 2 * memory * key, crossed=True),
         pairs=4.0 * query * tokens * memory,
         unaligned=float(b.unaligned),
-        **kernel_lists.of_attention(b.habits(memory), tensors, tokens, wide=b.wide),
+        **kernel_lists.of_attention(b.habits(memory), tensors, tokens, wide=b.wide)
+        | {"tensorflow_kernels": None},
     )
 
 
