@@ -63,7 +63,8 @@ def test_hosts_that_are_known_to_decode_feed_a_node_no_faster(tmp_path: Path) ->
     eight, sixteen = predicted(tmp_path, "", {1: 800.0, 8: 1.0, 16: 1.0}, PADDLE)[1:]
     assert [eight.predicted, sixteen.predicted] == pytest.approx([3865, 7729], rel=0.01)
     assert "3,865 images/s a node are assumed" in eight.machine
-    assert eight.high / eight.predicted > 1.9  # nobody has timed that host
+    assert eight.low < 0.55 * eight.predicted  # nobody has timed that host
+    assert eight.high > 6000  # and it may be no limit
 
 
 def test_a_script_that_does_not_hand_its_loader_on_decodes_on_several_nodes(tmp_path: Path) -> None:
