@@ -453,6 +453,16 @@ def test_a_time_that_is_assumed_of_photographs_is_a_cause_by_name(
     assert causes.keys() == stated.interval.causes.keys()
 
 
+def test_a_rate_that_is_assumed_is_a_cause_by_name() -> None:
+    machine = {"cluster": {"machine": "dgx-1v", "ranks": 1}}
+    assumed = fed({"rate": "0.01 samples/s", "assumed": True}, **machine)
+    stated = fed({"rate": "0.01 samples/s"}, **machine)
+    assert assumed.step_time_s == stated.step_time_s
+    low, high = assumed.interval.causes.pop("rate (assumed)")
+    assert low < 1.0 < high == pytest.approx(2.0)
+    assert assumed.interval.causes == stated.interval.causes
+
+
 def test_both_engines_are_fed_alike() -> None:
     given = {**TORCH, "decode": {"mean": "3 s", "kind": "gamma", "spread": 0.5}}
     jitter = {"variability": {"jitter": 0.1, "steps": 50}}
@@ -561,6 +571,7 @@ def test_a_timed_loader_feeds_a_scenario(tmp_path: Path, monkeypatch: pytest.Mon
         ({"loader": "dali", "decode": "1 ms"}, r"input\.workers: num_threads"),
         ({"record": "none.json"}, r"input\.record: none\.json: there is no such file"),
         ({"rate": "5 images/s", "workers": 3}, r"input\.loader: is missing"),
+        ({"limiting": False, "assumed": True}, r"input\.assumed: is of a rate"),
         ({**TORCH, "cache": "1 GB"}, r"input\.cache: needs samples and storage"),
         ({**TORCH, **VIDEOS}, r"input\.decode: is said by each kind of the mixture"),
         ({"loader": "torch", "mixture": []}, r"input\.mixture: is empty"),

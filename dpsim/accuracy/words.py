@@ -264,6 +264,17 @@ class ModelWords:
 
 
 @record
+class HostDecoding(Named):
+    """A framework (`words`) that decodes on the host, in rows whose `columns` have such words:
+    `threads` of a GPU's loader, physical `cores` of a node, `seconds` of a core for a sample."""
+
+    columns: dict[str, Words]
+    threads: int
+    cores: int
+    seconds: float
+
+
+@record
 class StrategyWords:
     """Strategies, what sets their keys, and what none of them plays."""
 
@@ -341,6 +352,7 @@ class Vocabulary:
     host: tuple[KeyRule, ...]
     no_precision: Words
     input: tuple[KeyRule, ...]
+    decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]
     recompute: tuple[KeyRule, ...]
     execution: tuple[KeyRule, ...]

@@ -180,6 +180,7 @@ class Input:
     limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
               the interval does not count on a loss to them
     rate      samples that the loaders of a node make in a second, such as 1070 images/s
+    assumed   the rate is an estimate and was not measured there: the interval is wider
     record    a file of `dpsim measure --input` below the scenario's folder
     workers   of the timed loader, where it has others now
     epoch     `later` reads from caches, as the second pass did; `first` as the first one
@@ -188,6 +189,7 @@ class Input:
 
     limiting: Flag | None = None
     rate: Annotated[tuple[float, str], Rate()] | None = None
+    assumed: Flag = False
     record: Text | None = None
     workers: Annotated[int, Check(0, 4096)] | None = None
     epoch: Literal["first", "later"] = "later"
@@ -204,6 +206,8 @@ class Input:
         if len(given) != 1:
             kinds = ", ".join(plugins.names("loaders"))
             raise ValueError(f"needs loader (one of {kinds}), record, rate, or limiting: false")
+        if self.assumed and self.rate is None:
+            raise Refused("is of a rate", ("assumed",))
         for key, meant in (("workers", self.workers is not None), ("epoch", self.epoch == "first")):
             if meant and self.record is None:
                 raise Refused("is of a record, or of a loader", (key,))

@@ -91,11 +91,13 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
         source = case.scenario.calibration
         known = (source,) if source and "measured" in name else ()
         return plugins.name_of(case.backend), fabric_of(case), *known
-    if name in ("input pipeline", DOUBTED, "decode (assumed)", "staging (assumed)"):
+    if name in ("input pipeline", DOUBTED) or name in _ASSUMED:
         return device, case.model.name
     return tuple(own)
 
 
+#: causes that stand for a number that is assumed
+_ASSUMED = ("decode (assumed)", "rate (assumed)", "staging (assumed)")
 #: kinds of links inside a node
 _INSIDE = ("nvlink", "nvswitch", "xgmi", "ici", "pcie", "inter_socket")
 

@@ -68,7 +68,8 @@ DEPARTURE, DOUBTED = "departure", "doubted calibration"
 #: of 76 set-ups of validation/measure_loader.py lie within where a load of at most 7 was on two
 #: processors.  Of a measured rate, as of other repeated runs
 LOADER, RATE = (0.87, 1.15), (0.97, 1.03)
-#: time of a loader whose samples are of a kind of which a time is assumed (DLPerf's machine): on
+#: time of a loader whose samples are of a kind of which a time is assumed (DLPerf's machine), or
+#: whose rate is: on
 #: milabench's it is a third (DataLoader) and a quarter (DALI) of that (`validation/loaders.py`);
 #: twice is assumed above
 ASSUMED = (0.25, 2.0)
@@ -140,8 +141,9 @@ def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:
     if case.feed is not None:
         if case.machine or calibrated_at is not None:
             found["loader"] = _feeding_range(case.feed, played)
-        if case.feed.made.loader is not None and case.feed.made.loader.assumed:
-            found["decode (assumed)"] = _feeding_range(case.feed, played, ASSUMED)
+        if case.feed.made.given.assumed:
+            what = "rate" if case.feed.made.loader is None else "decode"
+            found[f"{what} (assumed)"] = _feeding_range(case.feed, played, ASSUMED)
     found |= _staged(case, played)
     time, durations = played.step_time, played.durations
     if len(durations) > 1 and _random(case):

@@ -9,9 +9,10 @@ from typing import Any
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import vocabulary
+from dpsim.accuracy.words import HostDecoding, vocabulary
 from dpsim.core import plugins
 from dpsim.core.record import Refused
+from dpsim.machines.cores import Cores
 from dpsim.machines.storage import storage_names
 
 #: bytes of a photograph of ImageNet (mlcommons/storage at caa90c9c7d6a,
@@ -23,6 +24,8 @@ _KINDS = (
     (r"(nvidia )?dali", "dali"), (r"web ?dataset", "webdataset"),
     (r"streaming|hugging ?face( streaming)?", "streaming"),
 )  # fmt: skip
+#: what a column says where nothing is to be assumed, and the GPUs of a node where none says it
+NOT_STATED, GPUS = "not stated", 8
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _RATE = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?) ?(images|samples)/s( (?:per|a) node)?")
 #: of whom a row says its workers: as dpsim has them, of each process
@@ -44,9 +47,9 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
     """What feeds the ranks, by the column `loader`, or where it is empty by the task; appends to
     `notes` what is assumed.  Raises Refused for words that are not known."""
     text = " ".join(row.text("loader").lower().split())
-    if not text:
+    if not text or text == NOT_STATED:
         found = next(told(vocabulary().input, row.text("task").lower()), None)
-        return {"input": found[0]} if found else {}
+        return {"input": found[0]} if found else {} if text else _decoding(row, notes)
     if _NONE.fullmatch(text):
         return {"input": {"limiting": False}}
     if rate := _RATE.fullmatch(text):
@@ -60,6 +63,38 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
             raise Refused(f"loader: {part[:60]!r} says {min(twice)} twice; say it once")
         given |= more
     return {"input": _whole(given, model, notes)}
+
+
+def host_decoding(row: TrainingRow) -> HostDecoding | None:
+    """How the host decodes the samples of `row`, where the scripts of its source are known."""
+    text = row.text("framework").lower()
+    for one in vocabulary().decoding:
+        if one.words.search(text) and all(
+            words.search(row.text(name).lower()) for name, words in one.columns.items()
+        ):
+            return one
+    return None
+
+
+def decoded_per_s(how: HostDecoding, gpus: int) -> float:
+    """Samples a second that the loaders of a full node of `gpus` make together (A79): threads of
+    loaders and a process for each GPU share the cores."""
+    threads = how.threads * gpus
+    work = Cores(physical=how.cores).work(threads + gpus)
+    return work * threads / (threads + gpus) / how.seconds
+
+
+def _decoding(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
+    """`input` where nothing is said of a loader: what the host is known to decode with."""
+    how = host_decoding(row)
+    if how is None:
+        return {}
+    rate = decoded_per_s(how, int(row.get("gpus_per_node") or GPUS))
+    notes.append(
+        f"the host decodes, {how.threads} threads a GPU on {how.cores} cores with "
+        f"{how.seconds * 1e3:.3g} ms a sample: {rate:,.0f} images/s a node are assumed"
+    )
+    return {"input": {"rate": f"{rate!r} images/s", "assumed": True}}
 
 
 def _part(text: str) -> dict[str, Any]:
