@@ -194,7 +194,7 @@ MEANING = {
         "one way from a NIC to one of another node; overrides the machine's"
     ),
     "Cluster.inter_node_kind": "what joins the nodes (ethernet is TCP sockets, ipoib TCP over "
-    "InfiniBand); overrides the machine's",
+    "InfiniBand, slingshot_ip over Slingshot); overrides the machine's",
     "Cluster.oversubscription": "of the leaf switches; overrides the machine's",
     "Cluster.routing": "over the spine switches: `ecmp` hashes each flow to one of them, by "
     "`seed`, `balanced` spreads all evenly; left out: the machine's own",
@@ -218,6 +218,8 @@ MEANING = {
     "Optimizer.fused": "how torch updates: `true`: one kernel for many tensors; `foreach`: one for "
     "every operation on many, torch's default on GPUs; `for_loop`: one for every operation on "
     "each; left out: bound by the bytes of a fused one",
+    "Optimizer.extra_bytes": "read and written on the device for each parameter beside the update: "
+    "casts of gradients, their norm, their scale (DeepSpeed's FP16_Optimizer without ZeRO: 32 B)",
     "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes with "
     "`zero` and `megatron`, no with the others, whose optimizers update what is stored",
     "FromRecord.record": "a file of `dpsim measure` below the scenario's folder",

@@ -16,10 +16,12 @@ from dpsim.cases.variant import at_ranks
 from dpsim.checks.hypotheses import MEANINGS, PRIORS
 from dpsim.checks.next_commands import AskedCheck, next_commands
 from dpsim.checks.steps import NORMAL, SLOW, StepCheck, StepJudge, check_steps
+from dpsim.core.record import Refused
 from dpsim.describe.scenario import read
 from dpsim.predict.level import level_of
 from dpsim.predict.memory import memory_of
 from dpsim.predict.timed import timed
+from dpsim.report.step_check import listed
 
 ROOT = Path(__file__).parent.parent
 Cli = Callable[..., tuple[int, str, str]]
@@ -89,6 +91,43 @@ def test_steps_that_are_too_fast_are_no_normal_ones(judge: StepJudge) -> None:
     assert found.verdict == "cannot_tell"
     asked = AskedCheck("quickstart", ["1=160ms"], sets=["seed=3"])
     assert "dpsim run quickstart --set seed=3" in next_commands(found, asked)
+
+
+def test_no_fault_makes_steps_faster(judge: StepJudge) -> None:
+    """However far below healthy steps: none is likelier than before, and none is told of."""
+    before = sum(PRIORS.values())
+    only = StepJudge(judge.cases[2:], judge.found)
+    alone = [times(only, factor) for factor in (0.5, 0.15, 0.01)]
+    for found in (times(judge, 0.5, 0.5, 0.5), *alone):
+        assert found.only_faster
+        assert found.probability <= before
+        assert all(cause.probability <= 1.2 * PRIORS[cause.name] for cause in found.causes)
+        assert listed(found) == []
+
+
+def test_after_steps_that_are_only_faster_the_level_is_looked_at() -> None:
+    found = check_steps(timed(read("quickstart"), ["32=160ms"], []))
+    commands = next_commands(found, AskedCheck("quickstart", ["32=160ms"]))
+    assert commands[-2:] == [
+        "dpsim run quickstart",
+        "dpsim run quickstart --set 'calibrate={step_time: 0.16 s, ranks: 32}'",
+    ]
+
+
+def test_a_fast_step_beside_a_slow_one_may_still_be_a_fault(judge: StepJudge) -> None:
+    found = times(judge, 0.5, 1.0, 8.0)
+    assert found.too_fast
+    assert not found.only_faster
+    assert listed(found)[0].name == found.causes[0].name
+
+
+def test_what_is_computed_again_takes_time_too() -> None:
+    """Llama 3 8B, a sample of 8,192 tokens a GPU: 3 forwards' FLOP, 4 where all is done again."""
+    for recompute, step in (("none", "0.47s"), ("full", "0.6s")):
+        sets = [f"recompute={recompute}"]
+        assert timed(read("llama3-8b-h100", sets), [f"8={step}"], []).seconds
+        with pytest.raises(Refused, match="is shorter than H100-SXM5-80GB can be"):
+            timed(read("llama3-8b-h100", sets), [f"8={float(step[:-1]) * 0.9}s"], [])
 
 
 def followed(point: str, *sets: str, scenario: str = "quickstart") -> list[str]:

@@ -6,6 +6,7 @@ those of files that do not come with dpsim are restated here by the keys that ma
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +148,12 @@ NAMED = {
     "swin_t": (28_288_354, 4.49), "swin_s": (49_606_258, 8.74), "swin_b": (87_768_224, 15.43),
     "dit_xl_2": (675_129_632 - 256 * 1152, 118.64),
 }  # fmt: skip
+
+
+#: the same of detectors, whose multiply-adds torchvision states for 1,000 regions at 800 x 800
+DETECTORS = {"faster_rcnn": (41_755_286, 134.38)}
+#: ResNet-50's convolutions that are frozen in them: the first, and those of the first stage
+FROZEN = 9408 + 4096 + 36_864 + 16_384 + 16_384 + 2 * (16_384 + 36_864 + 16_384)
 
 
 def read(data: dict[str, Any], tokens: int | None = 32, **more: Any) -> Model:
@@ -410,3 +417,42 @@ def test_three_of_four_blocks_of_olmo_3_have_a_window_unless_the_file_names_them
 
     assert windows(olmo) == [0, 1, 2, 4, 5, 6]
     assert windows(named) == [7]
+
+
+# Detectors
+
+
+def detector(data: dict[str, Any]) -> Model:
+    return load(make(data, file=False), Path())
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors_are_as_large_and_work_as_much_as_torchvision_says(name: str) -> None:
+    parameters, published = DETECTORS[name]
+    model = detector({"name": name, "image_size": 800, "rois": 1000})
+    assert model.parameters == parameters
+    assert forward(model) / 2e9 == pytest.approx(published, abs=0.005)
+
+
+def test_a_mask_head_is_six_convolutions_over_its_regions() -> None:
+    """He et al., figure 4: four of 3 x 3 at 14 x 14, one that doubles the size, one for classes."""
+    plain, masked = (detector({"name": "mask_rcnn", "masks": masks}) for masks in (0, 128))
+    assert masked.parameters == 44_401_393
+    convolutions = 4 * (9 * 256 * 256 * 14**2) + 4 * 256 * 256 * 14**2 + 256 * 91 * 28**2
+    assert forward(masked) - forward(plain) == pytest.approx(2 * 128 * convolutions)
+    more, fewer = (detector({"name": "mask_rcnn", "rois": rois}) for rois in (1000, 500))
+    boxes = 12544 * 1024 + 1024 * 1024 + 1024 * 5 * 91
+    assert forward(more) - forward(fewer) == pytest.approx(2 * 500 * boxes)
+
+
+def test_a_detector_s_backbone_is_frozen_up_to_its_first_stage_and_in_its_norms() -> None:
+    model = detector({"name": "mask_rcnn"})
+    assert model.parameters - model.trained == FROZEN
+    still = [layer for layer in model.layers if layer.detached]
+    assert all(layer.backward_flop == layer.activations == 0.0 for layer in still)
+    assert {layer.name.rpartition(".")[0][:20] for layer in still} <= {
+        "backbone.body", "backbone.body.layer1"
+    }  # fmt: skip
+    assert not any(layer.batch_norm for layer in model.layers)
+    # scale, shift, mean and variance of every channel that ResNet-50 norms
+    assert model.buffers == (("fp32", 4 * 26_560),)

@@ -93,6 +93,19 @@ def test_fitting_messages_alone_leaves_all_others_as_they_are(tmp_path: Path) ->
     assert file.read_text() == text
 
 
+def test_a_share_that_a_narrow_prior_holds_is_no_surer_than_the_prior() -> None:
+    known = constants.shipped("nccl")
+    for kind, (_, sigma) in fit_nccl.SHARES.items():
+        if sigma < fit_nccl.PRIORS["efficiency"].sigma:
+            told = known[f"{kind}.efficiency"]
+            assert told.error >= 0.98 * sigma * told.value, "0.98: of two digits"
+
+
+def test_what_is_left_without_gpudirect_rests_on_machines_without_it() -> None:
+    told = constants.shipped("nccl")["infiniband.hosted"]
+    assert (told.n, told.fitted_on[-13:]) == (11, "of 2 machines")
+
+
 def test_every_kind_has_constants_of_messages() -> None:
     known = constants.shipped("nccl")
     for kind in (*fit_nccl.INSIDE, *fit_nccl.OUTSIDE):

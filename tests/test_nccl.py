@@ -276,6 +276,16 @@ def test_sockets_are_limited_by_their_connections() -> None:
     assert seconds(rdma, 2.0**30) < 0.6 * one
 
 
+@pytest.mark.parametrize(("kind", "part"), [("ipoib", "training"), ("slingshot_ip", "nccl")])
+def test_ip_over_a_fast_fabric_has_the_rate_of_a_connection_that_was_measured_on_it(
+    kind: str, part: str
+) -> None:
+    """Of InfiniBand training runs tell it, of Slingshot NCCL's own test."""
+    topology = machine("rack-100gbe", 2, gpus_per_node=1, inter_node_kind=kind)
+    flow = constants.shipped(part)[f"{kind}.flow"].value
+    assert seconds(topology, 2.0**30) == pytest.approx(2.0**30 / (2 * flow), rel=0.05)
+
+
 def test_settings_scale_what_they_name() -> None:
     topology = machine("dgx-h100", 2)
     plain = Nccl().plan("all_gather", world(topology), 1e9, topology)

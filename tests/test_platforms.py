@@ -148,7 +148,7 @@ COLLECTIVES: list[tuple[Any, ...]] = [
     ("NVIDIA A100-SXM4-40GB", 4, "slingshot", 'AWS Libfabric plugin over CXI; "pair of Slingshot '
      '11 adapters" per node (docs/polaris)', "", "polaris", None, 2, 200, "slingshot"),
     ("NVIDIA A100-SXM4-40GB", 4, "tcp_slingshot", "TCP sockets over the Slingshot NICs", "",
-     "a100-4", "a100-sxm-40gb", 2, 200, "ipoib"),
+     "a100-4", "a100-sxm-40gb", 2, 200, "slingshot_ip"),
     ("NVIDIA GTX 1080 Ti", 8, "ib", PLX, "", "single-root-pcie3", None, 1, 56, IB),
     ("NVIDIA TitanX Pascal", 4, "ib", PLX, "",
      "single-root-pcie3", "titan-x-pascal", 1, 56, IB),

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
         "speculative_decoding=true",
         "regions=[]",
         "model={name: mamba}",
-        "model={name: mask-rcnn}",
+        "model={name: retinanet}",
         "cluster.device=tpu-v3",
         "precision.compute=nvfp4",
     ],

@@ -534,7 +534,31 @@ def test_a_row_that_contradicts_itself_is_refused_and_the_others_are_answered(wr
     assert "ranks: 9 ranks do not fit 1 nodes of 8 GPUs" in lines[2]["reason"]
     assert lines[2]["size_bytes"] == lines[0]["size_bytes"]
     assert (found.document["rows"], found.document["status"]) == (4, {"predicted": 2, "refused": 2})
-    assert any("2 rows contradict themselves" in text for text in found.document["warnings"])
+    assert any(
+        "2 rows cannot be read or contradict themselves" in text
+        for text in found.document["warnings"]
+    )
+
+
+def test_a_row_with_other_cells_than_the_header_is_refused_and_the_others_are_answered(
+    write: Write,
+) -> None:
+    found = validated_collectives(
+        write("\n".join([HEADER, LINE, LINE.rsplit(",", 1)[0], LINE + ",9"]))
+    )
+    assert [line["status"] for line in found.predictions()] == ["predicted", "refused", "refused"]
+    assert found.predictions()[1]["reason"] == "has 16 cells, and the header 17"
+    assert [line.strip() for line in found.table.faulty[1].cells] == LINE.split(",")
+
+
+def test_rows_that_cannot_be_read_count_as_refused_everywhere(write: Write) -> None:
+    document = validated_collectives(write([_row(), _row(nodes=0), _row(ranks=9)])).document
+    overall, line = document["overall"], document["figures"][0]
+    assert (line["fabric"], line["band"]) == ("all", "all")
+    for found in (overall, line):
+        assert (found["n"], found["refused"], found["share_refused"]) == (1, 2, 2 / 3)
+        assert sum(found["refusals"].values()) == document["status"]["refused"] == 2
+    assert all(one["refused"] == 0 for one in document["figures"][1:])
 
 
 def test_more_than_forty_wrong_tables_are_tried() -> None:

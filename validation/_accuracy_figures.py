@@ -109,17 +109,20 @@ def _training_rows(found: ValidatedTraining) -> list[str]:
 
 
 def _collectives(found: ValidatedCollectives) -> Figures:
+    lines = found.predictions()
     scored = [(o.row.series, o) for o in found.outcomes if o.scored]
     place = found.table.columns.index("source_repo")
     excluded = found.document["excluded"]
     return {
-        "rows": len(found.outcomes),
-        "status": _counted(o.status for o in found.outcomes),
+        "rows": len(lines),
+        "status": _counted(line["status"] for line in lines),
         "all": _halves(scored, _collective_figures),
         "sources": _groups(scored, lambda o: o.row.cells[place], _collective_figures),
         "regimes": _groups(scored, _collective_regime, _collective_figures),
         "faulty": {"predicted": excluded["predicted"], "outside": excluded["outside_interval"]},
-        "refusals": _counted(plain(o.reason) for o in found.outcomes if o.status == "refused"),
+        "refusals": _counted(
+            plain(line["reason"]) for line in lines if line["status"] == "refused"
+        ),
     }
 
 

@@ -149,10 +149,11 @@ PRIORS: dict[str, Prior] = {
 }
 INSIDE = ("nvswitch", "nvlink", "xgmi", "pcie", "inter_socket")
 OUTSIDE = (
-    "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "efa", "tcpx",
+    "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "slingshot_ip",
+    "efa", "tcpx",
 )  # fmt: skip
 KINDS = (*INSIDE, *OUTSIDE)
-SOCKETS = ("ethernet", "gvnic", "ipoib")
+SOCKETS = ("ethernet", "gvnic", "ipoib", "slingshot_ip")
 #: centre and sigma of the share of the nominal bandwidth that Simple reaches, where it is known
 SHARES = {
     # 1460 of 1538 bytes on the wire are payload, and TCP on one's own switches gets there
@@ -472,6 +473,8 @@ def constants_of(
         if abs(math.log(value / prior.centre)) < 1e-3:  # no row moves it
             rows = []
         error = value * (errors.get(f"{source}.{short}", 0.0) if rows else prior.sigma)
+        if _told_apart(prior, short):  # draws of series keep the prior, and with it the value
+            error = max(error, value * prior.sigma)
         found[name] = Constant(
             value=float(f"{value:.4g}"),
             error=float(f"{error:.2g}"),
@@ -487,7 +490,16 @@ def _moves(sample: Fitted, kind: str, name: str) -> bool:
     """Whether `sample` says something about constants of `kind`."""
     if name == "between":
         return isinstance(sample, Sample) and sample.tuning.graph.inside == kind != sample.kind
+    if name == "hosted":
+        found = sample.tuning.graph if isinstance(sample, Sample) else sample.found
+        return sample.kind == kind and found.hosted
     return sample.kind == kind
+
+
+def _told_apart(prior: Prior, name: str) -> bool:
+    """Whether a share's prior is narrower than where nothing is known, so that it rules out what
+    machines that are set up badly reach."""
+    return name == "efficiency" and prior.sigma < PRIORS[name].sigma
 
 
 def _told(kind: str, name: str, rows: Sequence[Fitted], prior: Prior) -> str:
@@ -497,6 +509,10 @@ def _told(kind: str, name: str, rows: Sequence[Fitted], prior: Prior) -> str:
         series = len({s.row.series for s in rows})
         source = BORROWED.get(kind, kind)
         told = f"{len(rows)} rows of {series} series of published measurements{what} on {source}"
+        if name == "hosted":
+            told += f", of {len({(s.row.machine, s.row.accelerator) for s in rows})} machines"
+        if _told_apart(prior, name):
+            told += f", beside a prior whose width {prior.sigma:g} is the least error"
         return told + (f"; there are none on {kind}" if kind in BORROWED else "")
     if name == "relay":
         return "read off one published curve (five GPUs of a DGX-1V), not fitted"

@@ -5,7 +5,8 @@
 reads a table as `dpsim validate` does, and renews dpsim/core/fitted/training.yaml.  The parts are
 fitted one after the other, each with the constants of the parts before it:
 
-sockets     the share of plain Ethernet that NCCL's connections reach
+sockets     the share of plain Ethernet that NCCL's connections reach, and what one carries over
+            InfiniBand used as IP, of which no collective is known
 compute     contention and spread
 efficiency  the share of peak by GPU generation and dtype, from uncalibrated runs
 
@@ -18,6 +19,7 @@ printed.  Standard errors are a bootstrap's over series; `left_out.py` learns wi
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import math
 import sys
@@ -45,6 +47,7 @@ from dpsim.predict.shortened import step_time
 CONTENTION = (0.0, 0.4, 0.8, 1.2)
 SPREAD = (0.0, 0.02, 0.04, 0.06)
 EFFICIENCY = (0.6, 0.7, 0.8, 0.9, 1.0)
+FLOW = (1.4e9, 1.8e9, 2.2e9, 2.6e9, 3.0e9, 3.4e9)
 #: where the other two stand while the share that TCP reaches is fitted
 MIDDLE = (0.8, 0.03)
 FINER = 17
@@ -56,6 +59,36 @@ What measured training runs alone can tell; written by validation/fit_training.p
 never by hand."""
 Series = Iterable[Sequence[TrainingRow]]
 Known = dict[str, Constant]
+
+
+class SocketRate(NamedTuple):
+    """A constant of `kind` of network that is fitted alone, at the values `tried`.
+
+    served  whether rows of parameter servers count, whose connections are not NCCL's
+    """
+
+    kind: str
+    what: str
+    tried: tuple[float, ...]
+    unit: str
+    meaning: str
+    where: str
+    served: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}.{self.what}"
+
+
+SHARE = SocketRate(
+    "ethernet", "efficiency", EFFICIENCY, "1",
+    "share of the links' nominal bandwidth that NCCL's sockets reach with Simple",
+    "with plain Ethernet between nodes", served=True,
+)  # fmt: skip
+CONNECTION = SocketRate(
+    "ipoib", "flow", FLOW, "B/s", "most that one TCP connection carries",
+    "with InfiniBand used as IP between nodes, without parameter servers", served=False,
+)  # fmt: skip
 
 
 class Residual(NamedTuple):
@@ -82,8 +115,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fit_sockets(series: Series, known: Known, jobs: int) -> Known:
-    tried = [(*MIDDLE, efficiency) for efficiency in EFFICIENCY]
-    return fit_efficiency(residuals(filter(_on_ethernet, series), tried, jobs))
+    found = dict(known)
+    for one in (SHARE, CONNECTION):
+        tried = [(*MIDDLE, value) for value in one.tried]
+        own = [rows for rows in series if _counts(one, rows)]
+        found |= fit_rate(one, residuals(own, tried, jobs, one.name))
+    return found
 
 
 def fit_contention_and_spread(series: Series, known: Known, jobs: int) -> Known:
@@ -102,19 +139,23 @@ def fit_peak_share(series: Series, known: Known, jobs: int) -> Known:
 
 
 def residuals(
-    series: Iterable[Sequence[TrainingRow]], tried: Sequence[tuple[float, float, float]], jobs: int
+    series: Iterable[Sequence[TrainingRow]],
+    tried: Sequence[tuple[float, float, float]],
+    jobs: int,
+    name: str = SHARE.name,
 ) -> list[Residual]:
-    """The residuals of all rows that are scored, at each (contention, spread, efficiency).
+    """The residuals of all rows that are scored, at each (contention, spread, constant `name`).
 
     Rows with tensor or pipeline parallelism say little about the three, and take long."""
     series = list(series)
     with ProcessPoolExecutor(jobs) as pool:
-        found = pool.map(_of_series, series, [tried] * len(series), chunksize=2)
+        of_each = functools.partial(_of_series, tried=tried, name=name)
+        found = pool.map(of_each, series, chunksize=2)
         return [residual for rows in found for residual in rows]
 
 
 def _of_series(
-    rows: Sequence[TrainingRow], tried: Sequence[tuple[float, float, float]]
+    rows: Sequence[TrainingRow], tried: Sequence[tuple[float, float, float]], name: str
 ) -> list[Residual]:
     first = calibration_row(rows)
     scored = [row for row in rows if row is not first and not unscored(row)]
@@ -122,8 +163,8 @@ def _of_series(
     if first is None or not scored:
         return []
     logs: dict[int, list[float]] = {row.number: [] for row in scored}
-    for contention, spread, efficiency in tried:
-        _set_efficiency(efficiency)
+    for contention, spread, value in tried:
+        _set(name, value)
         compute = {"contention": contention, "spread": spread}
         scale = anchor_of(first, rows, compute).scale
         if scale is None:
@@ -145,26 +186,28 @@ def _log(row: TrainingRow, compute: Mapping[str, float], scale: float) -> float:
         return math.nan
 
 
-def _set_efficiency(value: float) -> None:
-    """Let every prediction of this process take `value` for TCP over Ethernet."""
+def _set(name: str, value: float) -> None:
+    """Let every prediction of this process take `value` for the constant `name`."""
     known = _SHIPPED()
-    changed = replace(known, values={**known.values, "ethernet.efficiency": value})
-    if getattr(nccl.shipped, "efficiency", None) != value:
+    changed = replace(known, values={**known.values, name: value})
+    if getattr(nccl.shipped, "set", None) != (name, value):
         nccl.shipped = lambda: changed
-        nccl.shipped.efficiency = value
+        nccl.shipped.set = (name, value)
         forget_clusters()
 
 
 _SHIPPED = _nccl_time.shipped
 
 
-def _on_ethernet(rows: Sequence[TrainingRow]) -> bool:
+def _counts(one: SocketRate, rows: Sequence[TrainingRow]) -> bool:
+    """Whether any of the rows crosses networks of that kind."""
     for row in rows:
         try:
             point = measured_case(row)
         except (Refused, ValueError):
             continue
-        if fabric_of(point) == "ethernet":
+        served = point.data["collective"]["backend"] == "parameter_server"
+        if fabric_of(point) == one.kind and (one.served or not served):
             return True
     return False
 
@@ -182,24 +225,19 @@ def loss(logs: np.ndarray, sources: np.ndarray) -> np.ndarray:
     return total / weights
 
 
-def fit_efficiency(found: Sequence[Residual]) -> dict[str, Constant]:
-    fine = np.linspace(EFFICIENCY[0], EFFICIENCY[-1], 4 * (len(EFFICIENCY) - 1) + 1)
+def fit_rate(one: SocketRate, found: Sequence[Residual]) -> dict[str, Constant]:
+    fine = np.linspace(one.tried[0], one.tried[-1], 4 * (len(one.tried) - 1) + 1)
     fitting = [f for f in found if fitted_on(f.series)]
-    logs = np.array([np.interp(fine, EFFICIENCY, f.logs) for f in fitting])
+    logs = np.array([np.interp(fine, one.tried, f.logs) for f in fitting])
     best, error = _best_and_error(logs, fitting)
-    _tell(
-        "ethernet.efficiency",
-        fine[best],
-        found,
-        [np.interp(fine[best], EFFICIENCY, f.logs) for f in found],
-    )
+    _tell(one.name, fine[best], found, [np.interp(fine[best], one.tried, f.logs) for f in found])
     return {
-        "ethernet.efficiency": Constant(
-            value=float(fine[best]),
+        one.name: Constant(
+            value=float(f"{fine[best]:.4g}"),
             error=float(f"{np.std(fine[error]):.2g}"),
-            unit="1",
-            meaning="share of the links' nominal bandwidth that NCCL's sockets reach with Simple",
-            fitted_on=_told(fitting, "with plain Ethernet between nodes"),
+            unit=one.unit,
+            meaning=one.meaning,
+            fitted_on=_told(fitting, one.where),
             n=len(fitting),
         )
     }

@@ -34,7 +34,7 @@ GPU, NIC, NODE = "gpu", "nic", "node"
 #: networks whose NICs speak no TCP of their own
 #: networks that GPUs exchange nothing over
 _ASIDE_USES = ("storage", "management")
-_WITHOUT_SOCKETS = ("infiniband", "slingshot", "omni_path")
+_WITHOUT_SOCKETS = ("infiniband", "omni_path")
 #: more NICs than a node, or an NVLink domain that spans nodes, has
 _MOST = 256
 #: what stands for words that are read already, so that counts are not read out of them
@@ -90,8 +90,10 @@ class LinkPhrase:
     @property
     def joined_by(self) -> NetworkKind | None:
         """What kind of network a transfer sees: through TCP, that of its sockets."""
-        if not self.sockets or self.kind in ("gvnic", "ipoib"):
+        if not self.sockets or self.kind in ("gvnic", "ipoib", "slingshot_ip"):
             return self.kind
+        if self.kind == "slingshot":
+            return "slingshot_ip"
         return "ipoib" if self.kind in _WITHOUT_SOCKETS else "ethernet"
 
     def filled(self, other: LinkPhrase) -> LinkPhrase:

@@ -337,6 +337,8 @@ class Vocabulary:
     strategies: StrategyWords
     runs: tuple[OpenRun, ...]
     precision: tuple[KeyRule, ...]
+    optimizer: tuple[KeyRule, ...]
+    host: tuple[KeyRule, ...]
     no_precision: Words
     input: tuple[KeyRule, ...]
     attention: tuple[KeyRule, ...]

@@ -44,7 +44,7 @@ from dpsim.core.lean import dataclass
 from dpsim.core.many import root
 
 #: kinds whose bytes go through TCP connections
-SOCKETS = ("ethernet", "gvnic", "ipoib")
+SOCKETS = ("ethernet", "gvnic", "ipoib", "slingshot_ip")
 #: kinds whose NICs move GPUs' memory themselves where the GPUs let them
 REMOTE = ("infiniband", "omni_path", "roce")
 #: algorithms whose buffers fill as a ring's do

@@ -120,7 +120,7 @@ class Tuning:
     def _ll128(self) -> bool:
         graph = self.graph
         near = graph.nodes == 1 or graph.near
-        return graph.nvlink and near and graph.outside not in ("ethernet", "ipoib")
+        return graph.nvlink and near and graph.outside not in ("ethernet", "ipoib", "slingshot_ip")
 
     def _streams(self, operation: str, algorithm: str) -> bool:
         """Whether the network's switches can carry out `operation` in this way."""

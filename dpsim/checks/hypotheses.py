@@ -131,7 +131,7 @@ def _between(across: Case) -> Iterator[FaultVariant]:
         if slow * 2.5 < rate:
             yield FaultVariant("wrong_nic", _cluster(inter_node_bandwidth=slow, nics_per_node=1))
     kind = said.inter_node_kind or getattr(getattr(machine.network, "link", None), "kind", None)
-    if kind not in (None, "ethernet", "ipoib"):
+    if kind not in (None, "ethernet", "ipoib", "slingshot_ip"):
         yield FaultVariant("wrong_nic", _cluster(inter_node_kind="ethernet"))
         yield FaultVariant("wrong_nic", _cluster(inter_node_kind="ethernet", nics_per_node=1))
 

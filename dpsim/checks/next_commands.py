@@ -56,6 +56,8 @@ def next_commands(found: StepCheck, asked: AskedCheck) -> list[str]:
     if found.too_fast:
         sets = [word for one in asked.sets for word in ("--set", one)]
         commands.append(shlex.join(["dpsim", "run", asked.scenario, *sets]))
+    if found.only_faster:
+        return list(dict.fromkeys([*commands, *_at_this_level(found, asked)]))
     for name in likely if found.verdict == "slow" else likely[:1]:
         commands += _of(name, found, asked)
     return list(dict.fromkeys(commands))
@@ -76,6 +78,17 @@ def _more(found: StepCheck, asked: AskedCheck) -> Iterator[str]:
         node = case.topology.gpus if case.topology else few
         many = node if few < node else 2 * few
         yield asked.again([*asked.points, ("--step-time", f"{many}=TIME")])
+
+
+def _at_this_level(found: StepCheck, asked: AskedCheck) -> Iterator[str]:
+    """The scenario calibrated on the measured step of the fewest ranks, with the scenario's batch:
+    either it is refused, or it shows what the others should take."""
+    plain = {_ranks(one) for one in asked.points if "," not in one[1]}
+    seen = next((seen for seen in found.observed if seen.case.ranks in plain), None)
+    if seen is not None:
+        level = f"calibrate={{step_time: {seen.seconds:.6g} s, ranks: {seen.case.ranks}}}"
+        sets = [word for one in (*asked.sets, level) for word in ("--set", one)]
+        yield shlex.join(["dpsim", "run", asked.scenario, *sets])
 
 
 def _ranks(point: tuple[str, str]) -> int:

@@ -83,6 +83,13 @@ class StepCheck:
     expected: tuple[tuple[float, float, float], ...]
     too_fast: bool
 
+    @property
+    def only_faster(self) -> bool:
+        """Whether steps are faster than the scenario explains, and none is slower than a healthy
+        one: no fault does that."""
+        pairs = zip(self.observed, self.expected, strict=True)
+        return self.too_fast and all(seen.seconds <= middle for seen, (middle, _, _) in pairs)
+
     def document(self, commands: Sequence[str]) -> dict[str, Any]:
         """Everything as plain data, in SI units."""
         return {
@@ -198,25 +205,38 @@ class StepJudge:
 
     # -- judging ------------------------------------------------------------------------------
 
-    def _weighed(self, seen: Array) -> tuple[dict[str, float], float]:
+    def _weighed(self, seen: Array, faster: bool) -> tuple[dict[str, float], float]:
         """Logarithms of the hypotheses' weights where logarithms of steps were `seen` [points],
-        and the probability of any fault before."""
+        and the probability of any fault before.
+
+        Where steps are `faster` than healthy ones can be, no fault may explain them better than a
+        healthy cluster does: what a fault makes unsure only adds to steps, and its wider tail
+        says nothing there.
+        """
         logs: dict[str, float] = {}
         names = (*self.strengths, UNKNOWN)
         priors = {name: PRIORS.get(name, 1.0 - sum(PRIORS.values())) for name in names}
-        for name, strengths in self.strengths.items():
-            each = [float(student(seen - mean, wide)) for mean, wide in strengths]
-            logs[name] = mean_of(each) + math.log(priors[name])
         mean, covariance = self.strengths["healthy"][0]
+        most = float(student(seen - mean, covariance)) if faster else math.inf
+        for name, strengths in self.strengths.items():
+            each = [
+                float(student(seen - middle, covariance if faster else wide))
+                for middle, wide in strengths
+            ]
+            logs[name] = min(mean_of(each), most) + math.log(priors[name])
         ranks = [case.ranks for case in self.cases]
-        other = unknown(seen - mean, covariance, ranks)
+        other = min(unknown(seen - mean, covariance, ranks), most)
         logs[UNKNOWN] = other + math.log(priors[UNKNOWN])
         return logs, 1.0 - priors["healthy"] / sum(priors.values())
 
     def judged(self, seconds: Sequence[float]) -> StepCheck:
         """What steps of `seconds`, one per case, say."""
         seen = np.log(np.array(seconds))
-        logs, before = self._weighed(seen)
+        mean, covariance = self.strengths["healthy"][0]
+        sds = np.sqrt(np.diag(covariance))
+        too_fast = bool(np.max((mean - seen) / sds) > TOO_FAST)
+        slower = bool(np.max(seen - mean) > 0.0)
+        logs, before = self._weighed(seen, too_fast and not slower)
         top = max(logs.values())
         weights = {name: math.exp(value - top) for name, value in logs.items()}
         total = sum(weights.values())
@@ -225,11 +245,7 @@ class StepJudge:
         ]
         faults.sort(key=lambda cause: -cause.probability)
         probability = min(sum(cause.probability for cause in faults), 1.0)
-        mean, covariance = self.strengths["healthy"][0]
-        sds = np.sqrt(np.diag(covariance))
-        too_fast = bool(np.max((mean - seen) / sds) > TOO_FAST)
         verdict: StepVerdict = "cannot_tell"
-        slower = bool(np.max(seen - mean) > 0.0)
         if probability >= SLOW and (slower or not too_fast):
             verdict = "slow"
         elif probability <= min(NORMAL, before * TOLD) and not too_fast:

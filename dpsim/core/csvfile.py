@@ -44,6 +44,18 @@ class Row:
     line: int
     cells: Sequence[str]
 
+    @property
+    def miscounted(self) -> str:
+        """That it has other cells than the header, in words; "" where it has as many."""
+        columns = len(self.table.columns)
+        return "" if len(self.cells) == columns else _miscounted(self.cells, columns)
+
+    @property
+    def padded(self) -> tuple[str, ...]:
+        """A cell for every column: those that are missing are empty, those beyond are left out."""
+        columns = len(self.table.columns)
+        return (*self.cells[:columns], *[""] * (columns - len(self.cells)))
+
     def get(self, column: str) -> str:
         """The cell of `column` without blanks around it; "" where there is no such column."""
         place = self.table.places.get(column)
@@ -75,6 +87,8 @@ class Table:
     mark   what separates the columns
     most   rows that are read
     once   columns that together tell rows apart: equal ones are refused; (): all; None: no check
+    ragged whether rows with other cells than the header are given too, for the caller to refuse one
+           by one (`Row.miscounted`); where not, the first is raised
     empty  lines without a cell that have been left out so far
     """
 
@@ -84,6 +98,7 @@ class Table:
     mark: str
     most: int = MAX_ROWS
     once: Sequence[str] | None = None
+    ragged: bool = False
     empty: int = 0
 
     @cached_property
@@ -102,8 +117,8 @@ class Table:
             row = Row(self, line, cells)
             if number >= self.most:
                 raise row.refusal(f"more than {self.most:,} rows; split the file")
-            if len(cells) != len(self.columns):
-                raise row.refusal(_miscounted(cells, len(self.columns)))
+            if row.miscounted and not self.ragged:
+                raise row.refusal(row.miscounted)
             if self.once is not None:
                 first = seen.setdefault(tuple(cells[k] for k in key), line)
                 if first != line:
@@ -120,17 +135,29 @@ class Table:
 
 
 def read(
-    path: Path, most_bytes: int, most: int = MAX_ROWS, once: Sequence[str] | None = None
+    path: Path,
+    most_bytes: int,
+    most: int = MAX_ROWS,
+    once: Sequence[str] | None = None,
+    *,
+    ragged: bool = False,
 ) -> Table:
     """The table in the file at `path` of at most `most_bytes`; FileRefused where it is none."""
     try:
         text = read_text(path, most_bytes)
     except Unreadable as error:
         raise FileRefused(error.message, shown=path.name, line=error.line) from None
-    return table(text, path.name, most, once)
+    return table(text, path.name, most, once, ragged=ragged)
 
 
-def table(text: str, name: str, most: int = MAX_ROWS, once: Sequence[str] | None = None) -> Table:
+def table(
+    text: str,
+    name: str,
+    most: int = MAX_ROWS,
+    once: Sequence[str] | None = None,
+    *,
+    ragged: bool = False,
+) -> Table:
     """As `read`, for the `text` of a file that errors call `name`."""
     zero = text.find("\0")
     if zero >= 0:
@@ -140,7 +167,7 @@ def table(text: str, name: str, most: int = MAX_ROWS, once: Sequence[str] | None
     mark = separator(text.partition("\n")[0])
     found = _rows(text, mark, name)
     columns = tuple(cell.strip() for cell in next(found, (0, []))[1])
-    made = Table(name, columns, found, mark, most, once)
+    made = Table(name, columns, found, mark, most, once, ragged)
     if not any(made.columns):
         raise made.refusal("is empty; the first line must name the columns", None)
     for place, column in enumerate(made.columns):

@@ -206,12 +206,19 @@ class Unit(Mark):
     """Marks a float field as a quantity: text with this unit in files, SI float inside.
 
     `low` and `high` are inclusive; with `above` the low end itself is excluded.
+    `example` is shown in place of the dimension's own.
     """
 
     dimension: str
     low: float = 0.0
     high: float = 1e30
     above: bool = False
+    example: str = ""
+
+    @property
+    def shown(self) -> str:
+        """What is written as an example."""
+        return self.example or _EXAMPLES[self.dimension]
 
     def take(self, value: Any, file: bool) -> float:
         """The checked SI float of a text or (from Python only) a number; ValueError otherwise."""
@@ -219,14 +226,11 @@ class Unit(Mark):
         if bare and (self.dimension == "1" or not file):
             number = _float(value)
         elif bare:
-            raise ValueError(
-                f"{value!r} has no unit; write for example {_EXAMPLES[self.dimension]!r}"
-            )
+            raise ValueError(f"{value!r} has no unit; write for example {self.shown!r}")
         elif isinstance(value, str):
             number = parse(value, self.dimension)
         else:
-            example = _EXAMPLES[self.dimension]
-            raise ValueError(f"{_short(value)} is not a quantity; write {example!r}")
+            raise ValueError(f"{_short(value)} is not a quantity; write {self.shown!r}")
         return self.check(number, value)
 
     def bare(self, text: str, written: str | None = None) -> float:
@@ -255,7 +259,7 @@ class Unit(Mark):
     def json_schema(self) -> dict[str, Any]:
         if self.dimension == "1":
             return {"type": ["number", "string"], "examples": ["2 %", 0.02]}
-        return {"type": "string", "examples": [_EXAMPLES[self.dimension]]}
+        return {"type": "string", "examples": [self.shown]}
 
 
 def _float(value: int | float) -> float:

@@ -34,7 +34,8 @@ class Cluster:
     """A machine (named, or a file below the scenario's folder) and what overrides it.
 
     Without a machine, `ranks` alone: a worked toy.  `inter_node_bandwidth` is per NIC, one way;
-    `inter_node_kind` says what the NICs are (ethernet: TCP sockets, ipoib: TCP over InfiniBand).
+    `inter_node_kind` says what the NICs are (ethernet: TCP sockets, ipoib: TCP over InfiniBand,
+    slingshot_ip: over Slingshot).
     `inter_node_latency` is one way from a NIC to one of another node below the same switch; what
     it is more than the machine's own two cables have, every step between nodes takes longer.
     `routing`: `ecmp` sends each flow, from one NIC to another, over one spine switch, chosen by a

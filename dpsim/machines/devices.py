@@ -9,11 +9,12 @@ from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Natural, Text, record
 
 #: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
-#: NIC, ipoib TCP over InfiniBand or another fast fabric, tcpx Google's GPUDirect-TCPX; the others
-#: move data without the host's TCP stack
+#: NIC, ipoib TCP over InfiniBand or Omni-Path, slingshot_ip TCP over Slingshot, tcpx Google's
+#: GPUDirect-TCPX; the others move data without the host's TCP stack
 NetworkKind = Literal[
-    "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "efa", "tcpx"
-]
+    "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "slingshot_ip",
+    "efa", "tcpx",
+]  # fmt: skip
 #: every kind of wire; nvlink to ici (between TPUs) are inside a node
 LinkKind = Literal[
     "nvlink", "nvswitch", "pcie", "inter_socket", "xgmi", "ici", "local", NetworkKind
@@ -33,7 +34,8 @@ class Link:
     """A directed edge of a machine: bandwidth one way [B/s], latency [s] and its kind.
 
     `kind` is one of nvlink, nvswitch, pcie, inter_socket, xgmi, ici, local and, between nodes,
-    infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
+    infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, slingshot_ip, efa, tcpx (see
+    `NetworkKind`).
     `generation` is that of EFA adapters (P3dn, P4d: 1; P5: 2), for kind efa only; 0: not stated.
     """
 

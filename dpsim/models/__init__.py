@@ -129,12 +129,14 @@ class Layer:
     routed        elements per sample that are sent to one expert, where all were (tokens x width);
                   to `chosen` ones go so many times as much, and as much comes back
     routed_bytes  bytes per sample sent to all chosen experts, where stated; it replaces `routed`
-    eager_kernels, compiled_kernels, nanotron_kernels   its kernels run one by one by torch, as a
-                  compiler leaves them, and run one by one as nanotron writes them; None: not
-                  counted so
+    eager_kernels, compiled_kernels   its kernels run one by one by torch, and as a compiler leaves
+                  them; None: not counted so
+    nanotron_kernels, tensorflow_kernels   and one by one as nanotron and BERT's own code write them
     library_kernels   what a hand-tuned library's move, where these are no compiler's
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are
                   twice as many
+    unaligned     pairs of tokens whose scores are stored, over those that `pairs` counts, where
+                  heads are so wide that 16 bits miss the tensor cores; 0: they do not
     streamed      what its kernels move one after the other with products; None: all that is moved
                   is moved beside arithmetic
     pace          shares of the device's peak that attention in a kernel of its own reaches, forward
@@ -194,8 +196,10 @@ class Layer:
     eager_kernels: Kernels | None = None
     compiled_kernels: Kernels | None = None
     nanotron_kernels: Kernels | None = None
+    tensorflow_kernels: Kernels | None = None
     library_kernels: Kernels | None = None
     pairs: float = 0.0
+    unaligned: float = 0.0
     streamed: Streamed | None = None
     pace: tuple[float, float] | None = None
     library: bool = False

@@ -13,6 +13,7 @@ Products in 8 bits cast their operands first, and all else stays in 16 (dpsim/mo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -332,6 +333,16 @@ def done_again(layer: Layer, recompute: Recompute) -> bool:
     if recompute == "moe":
         return layer.activations_moe is not None
     return recompute == "full" and layer.activations_full < layer.activations
+
+
+def flop_again(layers: Iterable[Layer], recompute: Recompute) -> float:
+    """FLOP per sample of what the backward passes of `layers` compute again."""
+    own = {"selective": "again_flop", "selective_op": "op_flop"}.get(recompute, "")
+    return sum(
+        layer.forward_flop if done_again(layer, recompute) else getattr(layer, own, 0.0)
+        for layer in layers
+        if not layer.detached
+    )
 
 
 def _layer_time(

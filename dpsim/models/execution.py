@@ -56,6 +56,14 @@ ATTENTION = {
 #: backward's FLOP of flash attention over those that are counted, twice forward's: scores are
 #: computed again
 _AGAIN = 1.25
+#: share of the fp32 peak that products of stored scores reach in 16 bits where heads are no
+#: multiple of eight wide: tensor cores want rows of 16 bytes (NVIDIA, Deep Learning Performance,
+#: Matrix Multiplication, "Tensor Core Usage"), and other cores widen what they read.  From 80
+#: blocks on 40 nodes of A100 (bigscience-workshop/bigscience, train/tr11-176B-ml/
+#: chronicles-prequel.md): 208.2 s of a step with heads 150 wide and 147.4 with 216, of width 14,400
+#: and 13,824, are 5.0e14 FLOP of scores a device in 45 s, 0.56; 78 blocks with heads 108 wide
+#: beside 216 ("NHEADS comparison") 0.52
+UNALIGNED = 0.5
 #: what a small kernel takes when a captured graph replays it [s]: 1.34 us on an A100, 1.26 on an
 #: H200 (RRZE-HPC/gpu-benches, `gpu-small-kernels`)
 GRAPH_LAUNCH = 1.34e-6
@@ -73,13 +81,14 @@ class Execution:
                  only
     code         whose code torch runs one by one, with compile: false; huggingface/nanotron's Llama
                  has norms and rotary positions in one kernel each, copies between layouts, and a
-                 loss in 32 bit
+                 loss in 32 bit; tensorflow: BERT's own code in a graph without XLA, which fuses
+                 nothing
     cuda_graphs  a step is captured once and replayed: the host issues it as a whole, and a kernel
                  takes 1.3 us at least
     """
 
     compile: Flag | None = None
-    code: Literal["transformers", "nanotron"] = "transformers"
+    code: Literal["transformers", "nanotron", "tensorflow"] = "transformers"
     cuda_graphs: Flag = False
 
     def __post_init__(self) -> None:
@@ -90,6 +99,8 @@ class Execution:
         """The kernels of `layer` that are run so; None: not counted."""
         if self.code == "nanotron":
             return layer.nanotron_kernels
+        if self.code == "tensorflow":
+            return layer.tensorflow_kernels
         return layer.compiled_kernels if self.compile else layer.eager_kernels
 
     @property
@@ -133,11 +144,12 @@ def executed(
             "(host.kernels says which share a compiler leaves; cuda_graphs goes with any model)",
             ("execution", "compile"),
         )
-    pace = _pace(kind, device, dtype)
+    pace, bare = _pace(kind, device, dtype), _unaligned(device, dtype)
     _accept_lists(model, execution, autocast=autocast)
     single = dtype in _SINGLE
     layers = (
-        _layer(layer, pace, execution, autocast=autocast, single=single) for layer in model.layers
+        _layer(layer, pace, bare, execution, autocast=autocast, single=single)
+        for layer in model.layers
     )
     return replace(model, layers=tuple(layers))
 
@@ -149,8 +161,9 @@ def _accept_lists(model: Model, execution: Execution, *, autocast: bool) -> None
     blocks = [layer for layer in model.layers if layer.unit]
     lists = [execution.list_of(layer) for layer in blocks]
     lacking = _kinds(one for one, counted in zip(blocks, lists, strict=True) if counted is None)
-    if lacking and execution.code == "nanotron":
-        message = f"nanotron has no {lacking} as {model.name} has; leave it out"
+    if lacking and execution.code != "transformers":
+        whose = {"nanotron": "nanotron", "tensorflow": "BERT's code in TensorFlow"}[execution.code]
+        message = f"{whose} has no {lacking} as {model.name} has; leave it out"
         raise Refused(message, ("execution", "code"))
     if lacking:
         how = "compiled" if compiled else "run one by one"
@@ -205,10 +218,10 @@ def _by_library(model: Model, kind: str, device: Device | None, dtype: str) -> M
     timed = any(layer.forward is not None for layer in model.layers)
     if timed or not inside or any(_of_library(layer) is None for layer in inside):
         return model
-    pace = _pace(kind, device, dtype)
+    pace, bare = _pace(kind, device, dtype), _unaligned(device, dtype)
     layers = []
     for layer in model.layers:
-        own = _counted(layer, _of_library(layer), pace, single=dtype in _SINGLE)
+        own = _counted(layer, _of_library(layer), pace, bare, single=dtype in _SINGLE)
         launches = layer.kernels, layer.backward_kernels
         layers.append(replace(own, kernels=launches[0], backward_kernels=launches[1], library=True))
     return replace(model, layers=tuple(layers))
@@ -253,26 +266,35 @@ def _pace(kind: str, device: Device | None, dtype: str) -> tuple[float, float] |
     return forward * scale, backward * scale
 
 
+def _unaligned(device: Device | None, dtype: str) -> float:
+    """Share of the peak in `dtype` of products that miss the tensor cores; 0: none do."""
+    if device is None or dtype not in HALF or not {dtype, "fp32"} <= device.peak.keys():
+        return 0.0
+    return UNALIGNED * device.peak["fp32"] / device.peak[dtype]
+
+
 def _layer(
-    layer: Layer, pace: tuple[float, float] | None, execution: Execution, *,
+    layer: Layer, pace: tuple[float, float] | None, bare: float, execution: Execution, *,
     autocast: bool, single: bool,
 ) -> Layer:  # fmt: skip
     """`layer` kernel by kernel; as it is where its kernels are not counted so."""
     counted = execution.list_of(layer)
     if counted is not None and autocast:
         counted = counted.autocast or counted
-    return _counted(layer, counted, pace, single=single)
+    return _counted(layer, counted, pace, bare, single=single)
 
 
 def _counted(
-    layer: Layer, counted: Kernels | None, pace: tuple[float, float] | None, *, single: bool
-) -> Layer:
-    """`layer` with the kernels `counted`, or those of them in 32 bit (`single`)."""
+    layer: Layer, counted: Kernels | None, pace: tuple[float, float] | None, bare: float, *,
+    single: bool,
+) -> Layer:  # fmt: skip
+    """`layer` with the kernels `counted`, or those of them in 32 bit (`single`); `bare`: what its
+    products reach that miss the tensor cores."""
     if counted is None:
         return layer
     if single:
         counted = counted.single or counted
-    stored = layer.again_kernels > 0
+    stored = bare / layer.unaligned if layer.unaligned else 0.0
     return replace(
         layer,
         kernels=counted.forward,
@@ -281,6 +303,7 @@ def _counted(
         backward_bytes=2 * counted.products,
         streamed=Streamed(counted.moved, counted.moved_back, counted.whole, counted.whole_back),
         cast_weights=counted.weights,
-        # products with stored scores take as long as the scores are moved, which is counted
-        pace=(0.0, 0.0) if stored else pace and (pace[0], pace[1] / _AGAIN),
+        # products with stored scores take as long as the scores are moved, which is counted, but
+        # for those that miss the tensor cores
+        pace=(stored, stored) if layer.again_kernels > 0 else pace and (pace[0], pace[1] / _AGAIN),
     )

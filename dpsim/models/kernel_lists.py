@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpsim.models import Tensor, nanotron_kernels
+from dpsim.models import Tensor, nanotron_kernels, tensorflow_kernels
 from dpsim.models.kernel_counts import Habits, attention_kernels, loss_kernels, mlp_kernels
 
 
@@ -17,6 +17,7 @@ def of_attention(
         "eager_kernels": attention_kernels(own, tensors, tokens, wide=wide, compiled=False),
         "compiled_kernels": attention_kernels(own, tensors, tokens, wide=wide, compiled=True),
         "nanotron_kernels": nanotron_kernels.attention(own, tokens),
+        "tensorflow_kernels": tensorflow_kernels.attention(own, tensors, tokens),
     }
 
 
@@ -26,6 +27,7 @@ def of_feed_forward(own: Habits, tensors: Sequence[Tensor], tokens: int) -> dict
         "eager_kernels": mlp_kernels(own, tensors, tokens, compiled=False),
         "compiled_kernels": mlp_kernels(own, tensors, tokens, compiled=True),
         "nanotron_kernels": nanotron_kernels.feed_forward(own, tokens),
+        "tensorflow_kernels": tensorflow_kernels.feed_forward(own, tensors, tokens),
     }
 
 
@@ -35,4 +37,5 @@ def of_loss(width: int, vocabulary: int, tokens: int) -> dict[str, Any]:
         "eager_kernels": loss_kernels(width, vocabulary, tokens, compiled=False),
         "compiled_kernels": loss_kernels(width, vocabulary, tokens, compiled=True),
         "nanotron_kernels": nanotron_kernels.loss(width, vocabulary, tokens),
+        "tensorflow_kernels": tensorflow_kernels.loss(width, vocabulary, tokens),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from dpsim.core import units
 from dpsim.core.record import Flag, record
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
@@ -53,11 +54,14 @@ class Optimizer:
     `master_weights`: keep an fp32 copy of parameters that are stored in 16 bit; None: as the
     strategy's system does (DeepSpeed's and Megatron's optimizers keep one, torch's update what is
     stored); false is training purely in 16 bit.
+    `extra_bytes`: read and written on the device for each parameter beside the update itself, as
+    casts of gradients, their norm and their scale.
     """
 
     kind: Literal["none", "sgd", "momentum", "adam"] = "adam"
     master_weights: Flag | None = None
     fused: Literal[True, "foreach", "for_loop"] | None = None
+    extra_bytes: units.Bytes = 0.0
 
     def settled(self, *, by_system: bool) -> Optimizer:
         """The optimizer with its copy said: as asked for, else as the system has it."""

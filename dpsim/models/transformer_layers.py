@@ -132,6 +132,11 @@ class Block:
         """Kernels of stored scores beside the first of their two products."""
         return self.stored * (2 + self.score_dropout + 3 * self.wide)
 
+    @property
+    def unaligned(self) -> bool:
+        """Whether products that store scores in 16 bits have rows of no multiple of 16 bytes."""
+        return self.stored and self.head_dim % 8 > 0
+
     def habits(self, keys: int) -> Habits:
         """What decides on its kernels, where a token looks at `keys` keys."""
         return Habits(
@@ -184,6 +189,7 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
         saved=(WeightInput(tokens * h, _products(tensors, last=False), whole=True),),
         attended=b.attended(tokens, scores / flop),
         pairs=scores,
+        unaligned=b.unaligned * float(tokens) ** 2 / b.pairs(tokens),
         **kernel_lists.of_attention(b.habits(tokens), tensors, tokens, wide=b.wide),
     )
 
@@ -226,7 +232,9 @@ def cross_attention(
         unit=unit,
         attended=AttentionWork(tokens * query, 2 * memory * key, crossed=True),
         pairs=4.0 * query * tokens * memory,
-        **kernel_lists.of_attention(b.habits(memory), tensors, tokens, wide=b.wide),
+        unaligned=float(b.unaligned),
+        **kernel_lists.of_attention(b.habits(memory), tensors, tokens, wide=b.wide)
+        | {"tensorflow_kernels": None},
     )
 
 

@@ -39,8 +39,9 @@ class UpdateCost(NamedTuple):
 
 def update_of(optimizer: Optimizer, model: Model, device: Device | None) -> UpdateCost:
     """The update of `model`'s trained parameters on `device`; without one it takes no time."""
+    beside = optimizer.extra_bytes / device.memory_bandwidth / STREAMED if device else 0.0
     if optimizer.fused is None:
-        return UpdateCost(optimizer_seconds(optimizer.kind, 1.0, device), 0.0, 1)
+        return UpdateCost(optimizer_seconds(optimizer.kind, 1.0, device) + beside, 0.0, 1)
     tensors = sum(t.trained for layer in model.layers for t in layer.tensors)
     chunks = max(ceil(tensors / _TENSORS), ceil(model.trained / _ELEMENTS))
     each, operations = _STEPWISE[optimizer.kind]
@@ -51,4 +52,4 @@ def update_of(optimizer: Optimizer, model: Model, device: Device | None) -> Upda
         launches = operations * (chunks if optimizer.fused == "foreach" else tensors)
         seconds = each / device.memory_bandwidth if device else 0.0
     overhead = device.launch_overhead if device else 0.0
-    return UpdateCost(seconds / STREAMED, launches * overhead, launches)
+    return UpdateCost(seconds / STREAMED + beside, launches * overhead, launches)

@@ -19,7 +19,7 @@ from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import Calibrate, CalibrationPoint
-from dpsim.models.compute import beyond_peak
+from dpsim.models.compute import beyond_peak, flop_again
 from dpsim.predict.findings import CalibrationFinding, of_fit, of_level
 from dpsim.predict.fit import PointsFit, fit
 from dpsim.predict.player import FEW, Tries, step_time
@@ -261,10 +261,13 @@ def above_peak(case: Case) -> str:
     )
 
 
-def check_possible(case: Case, step: float) -> None:
+def check_possible(case: Case, step: float, *, again: bool = False) -> None:
     """Refused where no algorithm lets the devices of `case` multiply what a step of it needs in
-    `step` [s], were they to do nothing else."""
-    flop = case.model.flop_per_sample() * max(case.shares) * case.scenario.batch.accumulation
+    `step` [s], were they to do nothing else; `again`: with what it says to compute again."""
+    flop = case.model.flop_per_sample()
+    if again:
+        flop += flop_again(case.model.layers, case.scenario.recompute)
+    flop *= max(case.shares) * case.scenario.batch.accumulation
     if case.device is None or flop == 0:
         return
     most = beyond_peak(case.model, case.precision.compute)

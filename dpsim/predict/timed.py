@@ -54,7 +54,7 @@ def _measured(first: Case, kind: str, text: str) -> tuple[Case, float]:
         point = point_of(first, parsed(kind, text))
         case = batched(at_ranks(first, point.ranks), dict(point.batch))
         seconds = point.step_time(case.global_batch, case.model.tokens, case.model.sample)
-        check_possible(case, seconds)
+        check_possible(case, seconds, again=True)
         return case, seconds
     except Refused as error:
         raise Refused(f"{option}: {error}") from None

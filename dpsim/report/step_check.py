@@ -15,7 +15,7 @@ from dpsim.report.text import clean
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.checks.steps import StepCheck
+    from dpsim.checks.steps import LikelyCause, StepCheck
 
 SAID = {
     "normal": "Normal: steps are as long as this cluster's should be.",
@@ -24,6 +24,11 @@ SAID = {
 }
 STYLES = {"normal": "green", "slow": "red", "cannot_tell": "yellow"}
 FASTER = "Cannot tell: steps are faster than this scenario explains; another one was measured."
+SOME_FASTER = "Some steps are faster than expected: is the scenario what was measured?"
+ONLY_FASTER = (
+    "Steps are faster than expected, and no fault makes them so: another dtype, batch, model or "
+    "recomputation may have been measured, or a slow step may have calibrated the scenario."
+)
 #: faults less likely than this are not listed
 LISTED = 0.02
 #: what `dpsim check -o` and `dpsim check-nccl -o` write
@@ -35,19 +40,25 @@ def print_step_check(
 ) -> None:
     """All that `found` says."""
     console.print(table(*step_columns(found)))
-    causes = [cause for cause in found.causes if cause.probability >= LISTED]
-    if found.verdict != "normal" and causes:
+    causes = listed(found)
+    if causes:
         say(console, [f"Probability of a fault: {found.probability:.0%}.  Likeliest:"], "bold")
         lines = (f"  {c.probability:>4.0%}  {c.name}: {MEANINGS[c.name]}" for c in causes)
         say(console, list(lines))
     if found.too_fast:
-        text = "Some steps are faster than expected: is the scenario what was measured?"
-        say(console, [text], "yellow")
+        say(console, [ONLY_FASTER if found.only_faster else SOME_FASTER], "yellow")
     if commands:
         say(console, ["Run next:"], "bold")
         say(console, [f"  - {clean(command)}" for command in commands])
     say(console, [said(found)], STYLES[found.verdict])
     say(console, [files] if files else [])
+
+
+def listed(found: StepCheck) -> list[LikelyCause]:
+    """The faults to tell of: none where steps are normal, or only faster than healthy ones."""
+    if found.verdict == "normal" or found.only_faster:
+        return []
+    return [cause for cause in found.causes if cause.probability >= LISTED]
 
 
 def said(found: StepCheck) -> str:

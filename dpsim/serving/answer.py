@@ -210,7 +210,7 @@ def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint
     return ServedPoint(
         replicas=offer.engine.replicas,
         gpus=offer.engine.replicas * offer.engine.tensor,
-        nodes=offer.nodes,
+        nodes=len(offer.nodes),
         requests=len(served),
         duration_s=span,
         requests_per_s=len(served) / span,

@@ -98,7 +98,7 @@ class Requests:
     """
 
     count: Annotated[int, Check(1, MOST_REQUESTS)] = 1000
-    rate: Annotated[float, units.Unit("1/s", high=1e6, above=True)] | None = None
+    rate: Annotated[float, units.Unit("1/s", high=1e6, above=True, example="16/s")] | None = None
     concurrency: Annotated[int, Check(1, 1_000_000)] | None = None
     file: Text | None = None
     arrivals: Literal["poisson", "even"] = "poisson"

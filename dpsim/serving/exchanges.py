@@ -36,7 +36,7 @@ class StepExchanges:
                 ("serving", "replicas"),
             )
         self.ranks, self.tensor, self.nodes = ranks, tensor, nodes
-        self.replicas = replicas
+        self.replicas, self.a_node = replicas, max(machine.gpus_per_node // tensor, 1)
         if isinstance(machine.node, Torus):
             message = f"vLLM on TPUs ({machine.name}) is not modelled; machines with GPUs are"
             raise Refused(message, ("cluster", "machine"))
@@ -54,6 +54,15 @@ class StepExchanges:
     def among_all(self, operation: str, size: float) -> float:
         """The same among all ranks [s]."""
         return self._between(operation, self.ranks, size)
+
+    @property
+    def filled(self) -> tuple[tuple[int, ...], ...]:
+        """The replicas of each node, which are filled in turn: the last may have fewer."""
+        each = self.a_node
+        return tuple(
+            tuple(range(first, min(first + each, self.replicas)))
+            for first in range(0, self.replicas, each)
+        )
 
     @property
     def agreeing(self) -> float:

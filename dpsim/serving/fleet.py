@@ -20,7 +20,7 @@ import simpy
 
 from dpsim.serving.balancer import PUBLISHED, Client, InTurn
 from dpsim.serving.described import ServingEngine
-from dpsim.serving.pace import StepPace, StepParts
+from dpsim.serving.pace import PARTS, StepPace, StepParts
 from dpsim.serving.scheduler import Scheduler, Sequence, StepWork
 from dpsim.serving.workload import Ask
 
@@ -60,20 +60,21 @@ class RankRecord:
         self.most_blocks = max(self.most_blocks, rank.used)
 
     def spend(self, parts: StepParts) -> None:
-        for name in ("compute", "memory_bandwidth", "network", "host"):
+        for name in PARTS:
             setattr(self.spent, name, getattr(self.spent, name) + getattr(parts, name))
 
 
 class Fleet:
     """A service at work; `play` answers all requests.
 
+    nodes   the ranks of each node
     served  sequences in the order of their last tokens; records  one for each rank
     busy    seconds that each API server put out tokens
     """
 
     def __init__(
         self, engine: ServingEngine, pace: StepPace, asks: Several[Ask], concurrency: int | None,
-        ranks: Several[Scheduler], nodes: int,
+        ranks: Several[Scheduler], nodes: Several[Several[int]],
     ) -> None:  # fmt: skip
         self.engine, self.pace, self.asks = engine, pace, asks
         self.concurrency = concurrency
@@ -95,13 +96,14 @@ class Fleet:
         self.busy = [[0.0] * servers for _ in self.groups]
         self.done = self.clock.event()
 
-    def _places(self, nodes: int) -> list[list[int]]:
+    def _places(self, nodes: Several[Several[int]]) -> list[list[int]]:
         """The ranks that a request's API servers choose among, by place."""
         count = len(self.ranks)
         if self.engine.balancing == "external":
             return [[rank] for rank in range(count)]
-        parts = min(nodes, count) if self.engine.balancing == "hybrid" else 1
-        return [list(range(count * k // parts, count * (k + 1) // parts)) for k in range(parts)]
+        if self.engine.balancing == "hybrid":
+            return [list(node) for node in nodes]
+        return [list(range(count))]
 
     # -- requests ---------------------------------------------------------------------------------
 

@@ -10,12 +10,13 @@
   those that were chosen are read: 1 - (1 - k/E)^tokens of them, for a router that is balanced.
 * All else moves its elements at 0.8 of the memory bandwidth.  No kernel is shorter than its launch
   in a captured graph.
-* A tensor group all-reduces after attention and after the feed-forward part.  With experts and
+* A tensor group all-reduces after attention and after the feed-forward part. With experts and
   several replicas all ranks gather all tokens before experts and reduce-scatter behind them
   (`allgather_reducescatter`, vLLM 0.19's default), filled up to the replica with most; a tensor
-  group then gathers its own.  vLLM fills up captured graphs, of 512 tokens at most, only; but
-  where all steps are filled up, measured first tokens are nearer (20 runs in 8 bits, and
-  LLMServingSim's two ranks).
+  group then gathers its own. It gathers the parts of the logits that are wanted, in 16 bits (vLLM
+  `model_executor/layers/logits_processor.py`, `_gather_logits`). vLLM fills up captured graphs, of
+  512 tokens at most, only; but where all steps are filled up, measured first tokens are nearer (20
+  runs in 8 bits, and LLMServingSim's two ranks).
 * The host prepares the next step while the device computes (asynchronous scheduling, vLLM 0.19), so
   a step takes the longer of the two.
 """
@@ -110,7 +111,7 @@ class StepPace:
         parts.longer(0.0, moved / self.device.memory_bandwidth / STREAMED, least)
         for experts, many in self.decoder.experts:
             self._experts(parts, experts, many, everyone if self.lockstep else tokens)
-        parts.network = self._exchanged(tokens, everyone)
+        parts.network = self._exchanged(tokens, everyone, work.logits)
         self._hosted(parts, len(work.chunks))
         return parts
 
@@ -152,14 +153,15 @@ class StepPace:
         parts.compute += many * computing
         parts.memory_bandwidth += many * held / (self.device.memory_bandwidth * TOGETHER)
 
-    def _exchanged(self, tokens: float, everyone: float) -> float:
-        """Collectives of a step of a replica with `tokens` tokens, of `everyone`'s."""
+    def _exchanged(self, tokens: float, everyone: float, logits: int) -> float:
+        """Collectives of a step of a replica with `tokens` tokens, of `everyone`'s, of which
+        so many `logits` are wanted."""
         own, links = self.decoder, self.exchanges
         size = tokens * own.hidden * 2.0
         sparse = sum(many for _, many in own.experts)
         reduced = own.exchanged - (sparse if self.lockstep else 0)
         found = reduced * links.among_tensor("all_reduce", size)
-        found += links.among_tensor("all_gather", tokens * own.vocabulary * 2.0 / 64)
+        found += links.among_tensor("all_gather", logits * own.vocabulary * 2.0)
         if self.lockstep:
             whole = everyone * own.hidden * 2.0
             found += sparse * links.among_all("all_gather", whole)

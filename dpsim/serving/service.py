@@ -39,6 +39,7 @@ class Offered:
     """A service of so many replicas, ready to be asked.
 
     most, budget  sequences and tokens of a rank's step
+    nodes         the replicas of each node
     """
 
     engine: ServingEngine
@@ -48,7 +49,7 @@ class Offered:
     room: RankRoom
     most: int
     budget: int
-    nodes: int
+    nodes: tuple[tuple[int, ...], ...]
 
     def fleet(self, asks: tuple[Ask, ...], concurrency: int | None) -> Fleet:
         """The service with what it is asked; not yet played."""
@@ -64,7 +65,7 @@ class Offered:
             raise Refused(
                 f"a request of {longest:,} tokens does not fit into a rank's KV cache of "
                 f"{self.room.blocks * BLOCK:,}; shorter ones, or a larger tensor, are accepted",
-                ("requests",),
+                ("requests", _longer(asks, longest)),
             )
         tokens = sum(one.answer for one in asks)
         if tokens > MOST_TOKENS:
@@ -72,6 +73,12 @@ class Offered:
                 f"{tokens:,} tokens of answers; at most {MOST_TOKENS:,} are played, so ask less",
                 ("requests", "count"),
             )
+
+
+def _longer(asks: tuple[Ask, ...], longest: int) -> str:
+    """The key that makes requests of `longest` tokens as long as they are."""
+    one = next(one for one in asks if one.prompt + one.answer == longest)
+    return "input" if one.prompt >= one.answer else "output"
 
 
 def offered(loaded: LoadedService, replicas: int | None = None) -> Offered:
@@ -88,13 +95,13 @@ def offered(loaded: LoadedService, replicas: int | None = None) -> Offered:
     most, budget = limits(engine, device)
     room = room_of(engine, decoder, device, exchanges.ranks, most, budget)
     pace = StepPace(decoder, device, exchanges)
-    return Offered(engine, machine, decoder, pace, room, most, budget, exchanges.nodes)
+    return Offered(engine, machine, decoder, pace, room, most, budget, exchanges.filled)
 
 
 def limits(engine: ServingEngine, device: Device) -> tuple[int, int]:
     """Sequences and tokens of a rank's step: what is said, else vLLM's defaults for its server
     (`vllm/engine/arg_utils.py`, get_batch_defaults)."""
-    large = device.memory >= 70 * 2**30 and "A100" not in device.name
+    large = device.room[1] >= 70 * 2**30 and "A100" not in device.name
     budget = engine.max_num_batched_tokens or (8192 if large else 2048)
     most = engine.max_num_seqs or min(1024 if large else 256, budget)
     if budget < most:
@@ -117,21 +124,22 @@ def room_of(
     weights = decoder.weights(ranks)
     beside = RUNTIME + 2.0 * budget * (decoder.widest + 3 * decoder.hidden)
     beside += 8.0 * most * decoder.vocabulary / engine.tensor
-    left = device.memory * engine.gpu_memory_utilization - weights - beside
+    room = device.room[1]  # what CUDA calls the total, of which vLLM takes its share
+    left = room * engine.gpu_memory_utilization - weights - beside
     blocks = engine.kv_blocks or int(max(left, 0.0) // (BLOCK * decoder.keys))
     if blocks < 1:
         raise Refused(
             f"weights of {weights / 1e9:,.1f} GB and {beside / 1e9:,.1f} GB beside them leave no "
             f"room for keys and values in {engine.gpu_memory_utilization:.0%} of "
-            f"{device.memory / 1e9:,.0f} GB; more GPUs a replica, or weights in fewer bits, are "
+            f"{room / 1e9:,.1f} GB; more GPUs a replica, or weights in fewer bits, are "
             "accepted",
             ("serving",),
         )
-    if weights + blocks * BLOCK * decoder.keys > device.memory:
+    if weights + blocks * BLOCK * decoder.keys > room:
         raise Refused(
             f"weights of {weights / 1e9:,.1f} GB and keys and values of "
             f"{blocks * BLOCK * decoder.keys / 1e9:,.1f} GB do not fit into "
-            f"{device.memory / 1e9:,.0f} GB; fewer blocks, or more GPUs a replica, are accepted",
+            f"{room / 1e9:,.1f} GB; fewer blocks, or more GPUs a replica, are accepted",
             ("serving", "kv_blocks"),
         )
     return RankRoom(blocks, weights, blocks * BLOCK * decoder.keys, beside)

@@ -80,13 +80,14 @@ def asked(
 
 
 def _arrivals(requests: Requests, rate: float, seed: int) -> Array:
-    """Times of a Poisson process that brings all within count / rate, which are uniform numbers in
-    their order (Cox and Lewis, 1966, section 2.3), or even ones; the first is 0."""
+    """Times of a Poisson process that brings so many requests in as many gaps of count / rate
+    together: the first at 0, the others uniform numbers in their order (Cox and Lewis, 1966,
+    section 2.3); or even ones.  The last gap is behind the last request."""
     n = requests.count
     if requests.arrivals == "even":
         return np.asarray(np.arange(n) / rate)
-    found = np.sort(stream(seed, "serving.arrivals", 0).random(n)) * n / rate
-    return np.asarray(found - found[0])
+    found = np.sort(stream(seed, "serving.arrivals", 0).random(n - 1)) * n / rate
+    return np.concatenate([[0.0], found])
 
 
 def _lengths(requests: Requests, mean: int, seed: int, what: str) -> Array:

@@ -66,8 +66,14 @@ class CollectiveOutcome:
 Group = Callable[[CollectiveOutcome], bool]
 
 
-def figures(outcomes: Sequence[CollectiveOutcome]) -> list[dict[str, Any]]:
-    """A line for every fabric, and all of them, in every band of sizes that has rows."""
+def figures(
+    outcomes: Sequence[CollectiveOutcome], faulty: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """A line for every fabric, and all of them, in every band of sizes that has rows.
+
+    Rows that could not be read, for the reasons `faulty`, have neither fabric nor size: they count
+    in the line of all rows alone.
+    """
     bands: list[tuple[str, Group]] = [
         (ALL, lambda o: True),
         *((name, _in_band(name)) for name, _ in collective_error.BANDS),
@@ -83,7 +89,8 @@ def figures(outcomes: Sequence[CollectiveOutcome]) -> list[dict[str, Any]]:
         for band, belongs in bands:
             members = [o for o in by_fabric[fabric] if belongs(o)]
             if members:
-                lines.append({"fabric": fabric, "band": band, **summary(members)})
+                unread = faulty if fabric == band == ALL else ()
+                lines.append({"fabric": fabric, "band": band, **summary(members, unread)})
     return lines
 
 
@@ -107,8 +114,8 @@ def half(outcome: CollectiveOutcome) -> str:
     return "fit" if fitted_on(row.series) or row.fabric in WHOLE else "held_out"
 
 
-def summary(outcomes: Sequence[CollectiveOutcome]) -> dict[str, Any]:
-    """The figures of one group.
+def summary(outcomes: Sequence[CollectiveOutcome], faulty: Sequence[str] = ()) -> dict[str, Any]:
+    """The figures of one group, with rows that could not be read for the reasons `faulty`.
 
     n              rows that are scored: predicted, and neither calibrated on nor excluded
     median_error, p90_error  of |predicted / measured - 1|
@@ -117,16 +124,15 @@ def summary(outcomes: Sequence[CollectiveOutcome]) -> dict[str, Any]:
     refusals       why there is no prediction, with the number of rows
     """
     status = Counter(o.status for o in outcomes)
-    refused, scored = status["refused"], [s for o in outcomes if (s := o.scored)]
+    reasons = Counter([*(o.reason for o in outcomes if o.status == "refused"), *faulty])
+    refused, scored = reasons.total(), [s for o in outcomes if (s := o.scored)]
     found: dict[str, Any] = {
         "n": len(scored),
         "calibrated": status["calibrated"],
         "excluded": status["excluded"],
         "refused": refused,
         "share_refused": refused / (refused + len(scored)) if refused or scored else None,
-        "refusals": dict(
-            Counter(o.reason for o in outcomes if o.status == "refused").most_common()
-        ),
+        "refusals": dict(reasons.most_common()),
     }
     if not scored:
         return found

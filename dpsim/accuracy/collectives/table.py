@@ -102,7 +102,7 @@ class CollectiveTable:
 def read_collectives(path: Path) -> CollectiveTable:
     """The table at `path`; Refused with file, line and column where it is none, and where no row of
     it is a measured collective."""
-    table = csvfile.read(path, MOST_BYTES, MOST_ROWS)
+    table = csvfile.read(path, MOST_BYTES, MOST_ROWS, ragged=True)
     _check_columns(table)
     rows: list[CollectiveRow] = []
     faulty: list[FaultyRow] = []
@@ -110,8 +110,8 @@ def read_collectives(path: Path) -> CollectiveTable:
         try:
             rows.append(_Cells(found_row).row())
         except FileRefused as error:
-            reason = f"{dotted(error.path)}: {error.message}"
-            faulty.append(FaultyRow(found_row.line, tuple(found_row.cells), reason))
+            reason = ": ".join(text for text in (dotted(error.path), error.message) if text)
+            faulty.append(FaultyRow(found_row.line, found_row.padded, reason))
     if not rows and faulty:
         raise table.refusal(faulty[0].reason, faulty[0].line)
     if not rows:
@@ -119,7 +119,7 @@ def read_collectives(path: Path) -> CollectiveTable:
     found = [
         *([f"separates its columns with {table.mark!r}"] if table.mark != "," else []),
         *([f"{table.empty} empty lines are left out of predictions.csv"] if table.empty else []),
-        *([f"{len(faulty)} rows contradict themselves and are refused: "
+        *([f"{len(faulty)} rows cannot be read or contradict themselves, and are refused: "
            f"{_some([f'{one.line} ({one.reason})' for one in faulty])}"] if faulty else []),
         *_odd(rows),
     ]  # fmt: skip
@@ -148,6 +148,8 @@ class _Cells:
     found: csvfile.Row
 
     def row(self) -> CollectiveRow:
+        if self.found.miscounted:
+            raise self.found.refusal(self.found.miscounted)
         nodes, ranks = self.found.whole("nodes", _COUNT), self.found.whole("ranks", _COUNT)
         per_node = self.found.whole("gpus_per_node", Check(1, 1024))
         if not nodes <= ranks <= nodes * per_node:

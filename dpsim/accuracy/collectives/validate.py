@@ -196,19 +196,20 @@ def _document(
 ) -> dict[str, Any]:
     excluded = [o.compared for o in outcomes if o.status == "excluded" and o.compared]
     beyond = sum(not found.inside for found in excluded)
-    statuses = Counter([*(o.status for o in outcomes), *("refused" for _ in table.faulty)])
+    faulty = [row.reason for row in table.faulty]
+    statuses = Counter([*(o.status for o in outcomes), *("refused" for _ in faulty)])
     return {
         "schema_version": SCHEMA_VERSION,
         "dpsim_version": __version__,
         "kind": "collectives",
         "table": table.name,
         "calibrate": mode,
-        "rows": len(outcomes) + len(table.faulty),
+        "rows": len(outcomes) + len(faulty),
         "series": len({o.row.series for o in outcomes}),
         "status": dict(sorted(statuses.items())),
         "coverage_wanted": COVERAGE,
-        "overall": summary(outcomes),
-        "figures": figures(outcomes),
+        "overall": summary(outcomes, faulty),
+        "figures": figures(outcomes, faulty),
         "by_operation": by(outcomes, lambda o: o.row.operation),
         "by_half": by(outcomes, half),
         "excluded": {"predicted": len(excluded), "outside_interval": beyond},

@@ -43,7 +43,7 @@ def executed(
         found["model"] = {**model.data, **keys}
         break
     made = next(told(words.execution, row.text("strategy_detail").lower(), row.text), None)
-    own = made and "code" in made[0]  # a framework's own models, by their shapes
+    own = made and made[0].get("code") == "nanotron"  # its own models, by their shapes
     known = model.data.get("family") == "llama" if own else "huggingface" in model.data
     if made and known:
         notes += made[1]

@@ -6,6 +6,7 @@ from typing import Any
 
 from dpsim.accuracy.training.mesh import RowMesh
 from dpsim.accuracy.training.models import ModelChoice, blocks_of
+from dpsim.accuracy.training.strategies import of_system
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 
@@ -46,7 +47,9 @@ def host_of(
     all_gather_coalesced): replicas x tensors of the stage x `COPY` seconds.
     """
     text = row.text("framework").lower()
-    found = _issuing(row, model, mesh, notes)
+    found: dict[str, Any] = _issuing(row, model, mesh, notes)
+    if model.language and not mesh.label:
+        found |= of_system(vocabulary().host, row, notes)
     sharded = strategy["kind"] == "zero" and vocabulary().strategies.copies_out.search(text)
     if not sharded or not model.language or mesh.replicas == 1:
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -44,8 +45,10 @@ def choose_model(
     parameters: float | None,
     sequence_length: int | None,
     split: tuple[int, int] = (1, 1),
+    column: Callable[[str], str] = str,
 ) -> ModelChoice:
-    """The model that a table calls `name`, with `parameters` parameters if it says so.
+    """The model that a table calls `name`, with `parameters` parameters if it says so; `column` is
+    the text of a column of its row.
 
     A stand-in has as many blocks, and heads, as the `split` into tensor ranks and equal stages
     takes.
@@ -61,7 +64,7 @@ def choose_model(
     if words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or _stated_size(plain)
         tokens = sequence_length or (2048 if parameters and parameters > 1e9 else 512)
-        return _language(plain, name, parameters, tokens, split)
+        return _language(plain, name, parameters, tokens, split, column)
     millions = words.millions.get(re.sub(r"[^a-z0-9]", "", plain))
     count = parameters or (millions and millions * 1e6)
     if not count:
@@ -85,10 +88,11 @@ def _stated_size(plain: str) -> float | None:
 
 
 def _language(
-    plain: str, name: str, parameters: float | None, tokens: int, split: tuple[int, int]
-) -> ModelChoice:
+    plain: str, name: str, parameters: float | None, tokens: int, split: tuple[int, int],
+    column: Callable[[str], str],
+) -> ModelChoice:  # fmt: skip
     words, (tensor, stages) = vocabulary().models, split
-    for keys, _ in told(words.language, plain):
+    for keys, _ in told(words.language, plain, column):
         return ModelChoice({**keys, "sequence_length": tokens}, True)
     stated = words.shape.search(plain)
     if stated:

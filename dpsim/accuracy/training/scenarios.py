@@ -12,20 +12,21 @@ from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
-from dpsim.accuracy.training.execution import (
-    AGAIN,
-    counts_twice,
-    executed,
-    rate_has_again,
-    recomputed,
-)
+from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
+from dpsim.accuracy.training.measured import measured
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.servers import servers
-from dpsim.accuracy.training.strategies import compression_of, date_of, strategy_of, through_servers
+from dpsim.accuracy.training.strategies import (
+    compression_of,
+    date_of,
+    optimizer_of,
+    strategy_of,
+    through_servers,
+)
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
@@ -103,7 +104,7 @@ def measured_case(
         "cluster": _cluster(row, chosen),
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
-        "optimizer": {"kind": "adam" if model.language else "momentum"},
+        "optimizer": optimizer_of(row, "adam" if model.language else "momentum", notes),
         **recomputed(row),
         **input_of(row, model, notes),
         "collective": _collective(row, chosen, notes),
@@ -122,10 +123,10 @@ def measured_case(
 def _measured_as(
     row: TrainingRow, data: dict[str, Any], language: bool, notes: list[str]
 ) -> tuple[Case, float, bool]:
-    """The case of `data`, what was measured (`_measured`), and in `data` what is computed again."""
+    """The case of `data`, what was measured (`measured`), and in `data` what is computed again."""
     named = row.text("row_id") or f"line {row.line}"
     case = shared(Case(load(data, Path(), named).scenario, Path()), data)
-    step_time, time = _measured(row, case)
+    step_time, time = measured(row, case)
     if not (language and counts_twice(row, case, step_time)):
         return case, step_time, time
     data["recompute"] = "full"
@@ -224,7 +225,7 @@ def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
     millions = row.get("params_m")
     count = millions * 1e6 if millions else None
     split = mesh.tensor, mesh.pipeline
-    return choose_model(row.text("model"), row.text("task"), count, tokens, split)
+    return choose_model(row.text("model"), row.text("task"), count, tokens, split, row.text)
 
 
 def _in_tokens(row: TrainingRow) -> bool:
@@ -308,8 +309,6 @@ def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]
     batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), mesh.replicas
     stated = None if mesh.corrected else row.get("grad_accum")
     steps = stated or mesh.micro_batches(row) or 1.0
-    if steps != int(steps):
-        raise Refused(f"grad_accum: {steps} is not a whole number")
     accumulation = int(steps)
     if mesh.cut and accumulation < mesh.pipeline and batch and batch % mesh.pipeline == 0:
         batch, accumulation = batch / mesh.pipeline, accumulation * mesh.pipeline
@@ -345,42 +344,3 @@ def _assumed_batch(row: TrainingRow, model: ModelChoice) -> float:
 
 def _near(a: float, b: float) -> bool:
     return abs(a - b) <= 0.02 * b
-
-
-# -- what was measured ----------------------------------------------------------------------------
-
-
-def _measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
-    """The measured step time [s], and whether `value` is a time."""
-    words = vocabulary().tables
-    unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
-    is_time = unit in words.times or unit in words.run_times
-    if step and step > 0:
-        return step, is_time or value is None
-    if value is None or value <= 0:
-        raise Refused("value: is empty" if value is None else "value: 0 is no measurement")
-    if unit in words.times:
-        return value * words.times[unit], True
-    if unit in words.run_times:
-        raise Refused(f"{unit} to train: the steps are not stated")
-    return case.global_batch / _samples_per_second(row, case, value, unit), False
-
-
-def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -> float:
-    words = vocabulary().tables
-    match = words.throughput.fullmatch(unit.lower())
-    if match:
-        per = row.gpus if match["per_gpu"] else 1
-        what = match["what"].removesuffix("s") + "s"
-        if what == "tflops":
-            counted = case.model.flop_per_sample() * (AGAIN if rate_has_again(row) else 1.0)
-            return value * 1e12 * per / counted
-        if what == "tokens":
-            if case.model.tokens <= 1:
-                raise Refused(
-                    f"unit {unit!r}: samples of {row.text('model')[:60]!r} have no tokens"
-                )
-            return value * per / case.model.tokens
-        if what in words.samples:
-            return value * per
-    raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")

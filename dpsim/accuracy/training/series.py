@@ -318,8 +318,8 @@ def fabric_of(here: MeasuredCase) -> str:
     last = topology.gpus if topology.ranks > topology.gpus else 1
     kinds = [topology.link(edge).kind for edge in topology.route(0, last)]
     order = (
-        *("ethernet", "gvnic", "ipoib", "tcpx", "efa", "slingshot", "omni_path", "roce"),
-        *("infiniband", "inter_socket", "pcie", "xgmi", "nvlink", "nvswitch"),
+        *("ethernet", "gvnic", "ipoib", "slingshot_ip", "tcpx", "efa", "slingshot", "omni_path"),
+        *("roce", "infiniband", "inter_socket", "pcie", "xgmi", "nvlink", "nvswitch"),
     )
     return min(kinds, key=lambda kind: order.index(kind) if kind in order else len(order))
 

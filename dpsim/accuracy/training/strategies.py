@@ -7,9 +7,10 @@ default of the system itself is taken and told in the row's notes, or the row is
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from dpsim.accuracy.rules import meaning, told
+from dpsim.accuracy.rules import KeyRule, meaning, told
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import plugins
@@ -54,6 +55,20 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
         notes += more
     _compress(data, text, row, notes)
     return data
+
+
+def optimizer_of(row: TrainingRow, kind: str, notes: list[str]) -> dict[str, Any]:
+    """The `optimizer:` section of `row`, whose optimizer is of `kind`; appends to `notes` what is
+    known of its update."""
+    return {"kind": kind, **of_system(vocabulary().optimizer, row, notes)}
+
+
+def of_system(rules: Iterable[KeyRule], row: TrainingRow, notes: list[str]) -> dict[str, Any]:
+    """Keys of the first of `rules` that applies to what `row` says of its strategy, and its notes
+    in `notes`."""
+    keys, more = next(told(rules, _said(row), row.text), ({}, []))
+    notes += more
+    return keys
 
 
 # -- what a strategy takes from the facts of a row ------------------------------------------------

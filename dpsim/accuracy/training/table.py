@@ -21,8 +21,9 @@ from dpsim.core.units import Unit
 
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
-#: how far throughput and step time of a row may be off each other: both are rounded
-AGREE = 0.02
+#: how far throughput and step time of a row may be off each other: both are rounded, to two digits
+#: at least
+AGREE = 0.05
 #: numbers without which a row means nothing; it is refused where one is not right
 _STRICT = ("total_gpus", "gpus_per_node", "nodes", "value", "step_time_s", "throughput_global")
 #: numbers that may be words instead ("64 (s128) / 8 (s512)"), and then mean nothing
@@ -32,6 +33,9 @@ _LOOSE = (
 )  # fmt: skip
 _COUNT, _QUANTITY = Check(1, 1_048_576), Unit("1", high=1e15)
 _COUNTS = ("total_gpus", "gpus_per_node", "nodes")
+#: of numbers that may be words: those that count, and those of which nothing is none
+_WHOLE = ("grad_accum", "tp", "pp", "dp", "cp")
+_SIZES = ("batch_per_gpu", "global_batch", "seq_len")
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def read_table(path: Path) -> TrainingTable:
     Raises Refused, naming the line and the column, where it cannot be one, and where no row of it
     is a measured point.
     """
-    table = csvfile.read(path, MAX_BYTES, MAX_ROWS)
+    table = csvfile.read(path, MAX_BYTES, MAX_ROWS, ragged=True)
     columns = _columns(table)
     rows = tuple(_row(number, row, columns) for number, row in enumerate(table))
     if not rows:
@@ -163,8 +167,10 @@ def _columns(table: csvfile.Table) -> tuple[str, ...]:
 
 
 def _row(number: int, found: csvfile.Row, columns: tuple[str, ...]) -> TrainingRow:
-    cells = dict(zip(columns, found.cells, strict=True))
+    cells = dict(zip(columns, found.padded, strict=True))
     numbers: dict[str, float] = {}
+    if found.miscounted:  # nobody knows which cell is whose
+        return TrainingRow(number, found.line, cells, numbers, found.miscounted)
     fault = ""
     for column in (*_STRICT, *_LOOSE):
         if text := cells.get(column, "").strip():
@@ -179,7 +185,13 @@ def _row(number: int, found: csvfile.Row, columns: tuple[str, ...]) -> TrainingR
 
 
 def _contradiction(numbers: Mapping[str, float]) -> str:
-    """What of a row's numbers contradicts the others, with its column; empty where nothing does."""
+    """What of a row's numbers is impossible or contradicts the others, with its column; empty where
+    nothing does."""
+    for column, value in numbers.items():
+        if column in _WHOLE and (value < 1 or value % 1):
+            return f"{column}: {value:g} is not a whole number of at least 1"
+        if column in _SIZES and value <= 0:
+            return f"{column}: {value:g} is not above 0"
     gpus, nodes, each = (numbers.get(c) for c in ("total_gpus", "nodes", "gpus_per_node"))
     if gpus and nodes and each and not nodes <= gpus <= nodes * each:
         return f"total_gpus: {nodes:g} nodes of {each:g} have no {gpus:g}"

@@ -85,6 +85,7 @@ def _document(
     by_source: dict[str, int] = collections.Counter(
         table.rows[o.number].text("source_id") or "-" for o in outcomes if o.status == "refused"
     )
+    refused = sum(by_source.values())
     return {
         "schema_version": SCHEMA_VERSION,
         "dpsim_version": __version__,
@@ -93,8 +94,9 @@ def _document(
         "calibrate": calibrate,
         "rows": len(outcomes),
         "status": dict(collections.Counter(outcome.status for outcome in outcomes)),
-        "all": summary(scored),
-        "uncalibrated": summary(absolute),
+        "all": summary(scored, refused),
+        # without calibration there is nothing else that they could have been
+        "uncalibrated": summary(absolute, refused if calibrate == "none" else 0),
         "sources": grouped(scored, lambda row: row.source, dict(by_source)),
         "regimes": grouped(scored, lambda row: row.regime),
         "across_nodes": across_nodes(table, outcomes),

@@ -259,5 +259,6 @@ def _relative(layer: Layer, flop: float, gathered: float) -> Layer:
         kernels=layer.kernels + 4,
         eager_kernels=None,
         nanotron_kernels=None,
+        tensorflow_kernels=None,
         compiled_kernels=None,
     )

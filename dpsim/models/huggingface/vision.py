@@ -16,7 +16,6 @@ from __future__ import annotations
 from dpsim.core.record import Refused
 from dpsim.models import Layer, Tensor
 from dpsim.models.huggingface.config import Config
-from dpsim.models.huggingface.encoders import HEADS
 from dpsim.models.huggingface.tensors import Parts, linear, norm
 from dpsim.models.layer_sum import LayerSum
 from dpsim.models.transformer_layers import Block, attention, embedding, final_norm, mlp, pooler
@@ -71,11 +70,15 @@ def _vit_block(block: Block, unit: str, tokens: int, bias: bool) -> list[Layer]:
     return [attention(block, unit, first, tokens), mlp(block, unit, second, tokens)]
 
 
+#: what `head` may say: the bare encoder with its pooler, or a classifier
+_HEADS = ("encoder", "classification")
+
+
 def _vit_head(config: Config, h: int) -> Layer:
     """The classifier where the file is one's (or `head` says so), else the pooler."""
     kind, named = config.head, str(config.data.get("architectures") or "")
-    if kind not in (None, *HEADS[::4]):
-        raise Refused(f"{str(kind)[:60]!r} is none of {', '.join(HEADS[::4])}", ("head",))
+    if kind not in (None, *_HEADS):
+        raise Refused(f"{str(kind)[:60]!r} is none of {', '.join(_HEADS)}", ("head",))
     if kind == "classification" or (kind is None and "Classification" in named):
         labels = config.data.get("id2label")
         classes = len(labels) if isinstance(labels, dict) and labels else 0

@@ -21,7 +21,7 @@ from dpsim.report.figures import time_scale
 from dpsim.report.pages import Chart, Code, Page, Section, Sheet, Words, charts, warned
 from dpsim.report.pages.charts import Spec, measure
 from dpsim.report.pages.collective import chart
-from dpsim.report.step_check import LISTED, said, step_columns
+from dpsim.report.step_check import listed, said, step_columns
 from dpsim.report.text import brief, clean, percent
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ _FOOTER += "numbers are in check.json beside this page."
 def steps_page(name: str, found: StepCheck, commands: Sequence[str]) -> str:
     """The page of the measured steps of a scenario called `name`."""
     parts = [Chart("steps", "Measured steps beside healthy ones", _steps(found))]
-    likely = [c for c in found.causes if c.probability >= LISTED]
-    if found.verdict != "normal" and likely:
+    likely = listed(found)
+    if likely:
         rows = [(c.name, c.probability, percent(c.probability), [["fault", MEANINGS[c.name]]])
                 for c in likely]  # fmt: skip
         spec = charts.amounts("Which fault", "probability", rows)
         parts.append(Chart("faults", "How likely each fault is", spec))
     sections = [Section("", parts), Section("Steps", [Sheet(step_columns(found), (), "steps")])]
-    if found.verdict != "normal" and likely:
+    if likely:
         meanings = [f"{c.name}: {MEANINGS[c.name]}" for c in likely]
         sections.append(Section("What the faults are", [Words(meanings)]))
     return _page(brief(name, 200), sections, commands, said(found))

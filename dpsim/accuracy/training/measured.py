@@ -1,0 +1,69 @@
+"""What a row of a table of training runs measured, as the time of a step."""
+
+from __future__ import annotations
+
+from dpsim.accuracy.training.execution import AGAIN, rate_has_again
+from dpsim.accuracy.training.table import AGREE, TrainingRow
+from dpsim.accuracy.words import vocabulary
+from dpsim.cases.case import Case
+from dpsim.core.record import Refused
+
+
+def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
+    """The measured step time [s] of `row`, played as `case`, and whether `value` is a time.
+
+    Raises Refused where nothing was measured, and where a rate is not that of the step time.
+    """
+    words = vocabulary().tables
+    unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
+    is_time = unit in words.times or unit in words.run_times
+    if step and step > 0:
+        if value and not is_time:
+            _check_rate(row, case, value, step)
+        return step, is_time or value is None
+    if value is None or value <= 0:
+        raise Refused("value: is empty" if value is None else "value: 0 is no measurement")
+    if unit in words.times:
+        return value * words.times[unit], True
+    if unit in words.run_times:
+        raise Refused(f"{unit} to train: the steps are not stated")
+    return case.global_batch / _samples_per_second(row, case, value, unit), False
+
+
+def _check_rate(row: TrainingRow, case: Case, value: float, step: float) -> None:
+    """Refused where a rate in samples or tokens is not that of a step of `step` [s]."""
+    unit = row.text("unit")
+    match = vocabulary().tables.throughput.fullmatch(unit.lower())
+    if match and _things(match["what"]) in ("tokens", *vocabulary().tables.samples):
+        rate = _samples_per_second(row, case, value, unit)
+        found = case.global_batch / step
+        if abs(rate / found - 1) > AGREE:
+            raise Refused(
+                f"value: {value:g} {unit} is not {case.global_batch:g} samples in step_time_s "
+                f"{step:g}, which are {value * found / rate:.4g}"
+            )
+
+
+def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -> float:
+    words = vocabulary().tables
+    match = words.throughput.fullmatch(unit.lower())
+    if match:
+        per = row.gpus if match["per_gpu"] else 1
+        what = _things(match["what"])
+        if what == "tflops":
+            counted = case.model.flop_per_sample() * (AGAIN if rate_has_again(row) else 1.0)
+            return value * 1e12 * per / counted
+        if what == "tokens":
+            if case.model.tokens <= 1:
+                raise Refused(
+                    f"unit {unit!r}: samples of {row.text('model')[:60]!r} have no tokens"
+                )
+            return value * per / case.model.tokens
+        if what in words.samples:
+            return value * per
+    raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")
+
+
+def _things(what: str) -> str:
+    """What a rate counts, in the plural."""
+    return what.removesuffix("s") + "s"
