@@ -6,14 +6,13 @@ may have hundreds of micro-batches on dozens of stages, so
 * the vectorised engine plays it without sharing links between communicators.  Against the event
   engine, which shares them, steps of four meshes of 256 and 512 A100 were 0.00-0.06 % short;
 * a long step is not played in full: its time is a straight line of its micro-batches
-  (`dpsim.predict.straight`).  Three short steps show whether it is one already; if not, the step is
-  played in full.
+  (`dpsim.predict.straight`).  Three short steps show whether it is one already; if not,
+  three longer ones do, and where the step itself is no longer than these it is played in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +21,7 @@ from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import Variant, scaled, with_micro_batches
 from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.errors import SimulationError
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
 from dpsim.play import NotApplicable, vectorised
@@ -39,6 +39,14 @@ MOST_SECONDS = 1.75
 NOTE = "links are not shared between communicators"
 
 
+@dataclass(frozen=True)
+class Shortened(Played):
+    """As it was played, and the micro-batches of the short steps that it follows from; None where
+    it was played in full."""
+
+    ends: Ends | None = None
+
+
 def step_time(case: Case, tried: Tries | None = None) -> float:
     """The step time of `case` [s], as `play` has it."""
     return play(case, splits=False, tried=tried).step_time
@@ -49,13 +57,14 @@ def level(case: Case, calibrate: Calibrate) -> Level:
 
     Tries take it for granted that a long step's time is a straight line; at the level that they
     find it has to be one."""
-    ends = None if case.mesh.plain else _short(case)
-    if ends is not None:
-        with suppress(Refused):
-            found = solved(case, calibrate, _of_line)
-            own = scaled(case, found.scale)
-            if _straight(own, ends, _lines(own, ends, splits=False)):
-                return found
+    for ends in () if case.mesh.plain else shorts(case):
+        times: dict[float, tuple[float, float]] = {}
+        try:
+            found = solved(case, calibrate, partial(_of_line, ends, times))
+        except Refused:
+            break
+        if _straight(scaled(case, found.scale), ends, times[found.scale]):
+            return found
     return solved(case, calibrate, partial(step_time, tried=Tries()))
 
 
@@ -65,8 +74,8 @@ def play(case: Case, *, splits: bool = True, tried: Tries | None = None) -> Play
     tried  what tries of this case at other levels have shown
     """
     if not case.mesh.plain:
-        timeline, straight = _timeline(case, splits)
-        return Played(timeline, "vectorised", NOTE, straight)
+        timeline, ends = _timeline(case, splits)
+        return Shortened(timeline, "vectorised", NOTE, ends is not None, ends=ends)
     if tried and tried.shared:
         return _shared(case)
     try:
@@ -99,74 +108,68 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
     """Step times of variants of `case`, as `dpsim.predict.player.lane_times`."""
     if case.mesh.plain:
         return player.lane_times(case, variants, played)
-    lanes, ends = player.lanes_of(variants), _short(case)
+    lanes = player.lanes_of(variants)[1:]  # the one that stretches nothing is what was played
+    ends = played.ends if isinstance(played, Shortened) else None
     if ends is None:
-        values = _played(case, lanes, splits=False).lanes
-    elif played.settled:  # the lane that stretches nothing is what was played
-        values = (played.step_time, *_lanes(case, ends, lanes[1:]))
-    else:
-        values = _lanes(case, ends, lanes)
-    return [played.step_time * value / values[0] for value in values[1:]]
-
-
-def _lanes(case: Case, ends: Ends, lanes: tuple[vectorised.Lane, ...]) -> tuple[float, ...]:
-    """The step times of `lanes`, each on the line through two short steps."""
-    if not lanes:
-        return ()
+        return list(_played(case, lanes, splits=False).lanes)
     short = (_played(with_micro_batches(case, m), lanes, splits=False).lanes for m in ends[:2])
     count = case.scenario.batch.accumulation
-    return tuple(line(ends, pair, count) for pair in zip(*short, strict=True))
+    return [line(ends, pair, count) for pair in zip(*short, strict=True)]
 
 
-def _timeline(case: Case, splits: bool) -> tuple[Timeline, bool]:
-    """`case`, or its short steps stretched to its length; and whether it is the latter."""
-    ends = _short(case)
-    if ends is None:
-        return _played(case, splits=splits), False
-    one, other = _lines(case, ends, splits=splits)
-    if not _straight(case, ends, (one, other)):
-        return _played(case, splits=splits), False
+def _timeline(case: Case, splits: bool) -> tuple[Timeline, Ends | None]:
+    """`case`, or its short steps stretched to its length; and the latter's, if it is that."""
+    for ends in shorts(case):
+        one, other = (_played(with_micro_batches(case, m), splits=splits) for m in ends[:2])
+        if _straight(case, ends, (one.step_time, other.step_time)):
+            return _stretched(case, ends, one, other, splits), ends
+    return _played(case, splits=splits), None
+
+
+def _stretched(case: Case, ends: Ends, one: Timeline, other: Timeline, splits: bool) -> Timeline:
+    """`case` by two short steps of it."""
     count = case.scenario.batch.accumulation
     times = one.step_time, other.step_time
     whole = replace(other, durations=(line(ends, times, count),))
     if not splits:
-        return whole, True
+        return whole
     parts = zip(one.mean_split(), other.mean_split(), strict=True)
     split = Split(*(max(line(ends, (a, b), count), 0.0) for a, b in parts))
-    return replace(whole, splits=(split,)), True
+    return replace(whole, splits=(split,))
 
 
-def _lines(case: Case, ends: Ends, *, splits: bool) -> tuple[Timeline, Timeline]:
-    """The two short steps of `case` that a line goes through."""
-    one, other = (_played(with_micro_batches(case, m), splits=splits) for m in ends[:2])
-    return one, other
+def _of_line(ends: Ends, times: dict[float, tuple[float, float]], case: Case) -> float:
+    """The step time of `case`, a long step, by the line through two short ones [s], whose own are
+    kept in `times` by the level of compute."""
+    one, other = (_short_time(case, count) for count in ends[:2])
+    times[case.compute_scale] = one, other
+    return line(ends, (one, other), case.scenario.batch.accumulation)
 
 
-def _of_line(case: Case) -> float:
-    """The step time of `case`, a long step, by the line through two short ones [s]."""
-    ends = _short(case)
-    assert ends is not None
-    one, other = _lines(case, ends, splits=False)
-    return line(ends, (one.step_time, other.step_time), case.scenario.batch.accumulation)
-
-
-def _straight(case: Case, ends: Ends, lines: tuple[Timeline, Timeline]) -> bool:
-    """Whether a third short step of `case` lies on the line through two."""
-    third = _played(with_micro_batches(case, ends[2]), splits=False).step_time
-    one, other = lines
-    expected = line(ends, (one.step_time, other.step_time), ends[2])
+def _straight(case: Case, ends: Ends, times: tuple[float, float]) -> bool:
+    """Whether a third short step of `case` lies on the line through two that took `times` [s]."""
+    third, expected = _short_time(case, ends[2]), line(ends, times, ends[2])
     return abs(third - expected) <= STRAIGHT * expected
 
 
-def _short(case: Case) -> Ends | None:
-    """Micro-batches of three short steps; None where the step is no longer than they are."""
+def _short_time(case: Case, count: int) -> float:
+    """The step time of `case` with so many micro-batches [s]."""
+    return _played(with_micro_batches(case, count), splits=False).step_time
+
+
+def shorts(case: Case) -> Iterator[Ends]:
+    """Micro-batches of three short steps, and of longer ones, as far as the step is longer still.
+
+    What a step begins with may outlast the filling of its pipeline: where one cycle of waits is
+    hardly longer than another, many rounds pass before it is the only one that counts."""
     stages, count = case.mesh.pipeline, case.scenario.batch.accumulation
     unit = max(stages, 4)
     some = (unit // 2, unit, unit + unit // 2), (2 * unit, 4 * unit, 3 * unit), filling_ends(case)
-    for ends in some:
+    longer = (filling_ends(case, times) for times in (2, 4, 8))
+    tried = dict.fromkeys((*some, *(ends for ends in longer if 2 * max(ends) <= count)))
+    for ends in tried:
         if count > max(ends) + unit and all(_taken(case, number) for number in ends):
-            return ends
-    return None
+            yield ends
 
 
 def _taken(case: Case, count: int) -> bool:

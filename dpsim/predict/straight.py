@@ -39,10 +39,11 @@ def filled(case: Case) -> Ends | None:
     return ends if case.scenario.batch.accumulation > 2 * ends[1] else None
 
 
-def filling_ends(case: Case) -> Ends:
-    """Micro-batches of the shortest steps that fill the pipeline of `case`, in whole rounds."""
+def filling_ends(case: Case, times: int = 1) -> Ends:
+    """Micro-batches of the shortest steps that fill the pipeline of `case` so many times, in whole
+    rounds."""
     schedule, stages = case.programs.layout.schedule, case.mesh.pipeline
-    least, step = max(stages, 4, schedule.filling(stages)), schedule.round(stages)
+    least, step = times * max(stages, 4, schedule.filling(stages)), schedule.round(stages)
     if step == 1:
         return least, 2 * least, least + least // 2
     least = -(-least // step) * step
