@@ -155,14 +155,13 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
     """The attention half of a block: norm, q/k/v, attention, output product, residual addition."""
     b, h = block, block.hidden
     query, key = b.heads * b.head_dim, b.kv_heads * b.head_dim
-    turned = query + key
+    turned, turning = query + key, b.rotary + b.head_norms
+    apart = query if b.products == 1 else query + key
     scores = 4.0 * query * b.pairs(tokens)
     flop = matrix_flop(tensors, tokens) + scores
-    moved = 2 * h * b.norms + b.products * h + turned + key + 2 * turned * (b.rotary + b.head_norms)
-    moved += 2 * turned + query + h + 2 * h * b.dropout + 3 * h
+    moved = 2 * h * (b.norms + b.dropout + 2) + b.products * h + (4 + 2 * turning) * turned
     kept = h + h * b.norms + turned + key + query + turned * b.head_norms + 0.5 * h * b.dropout
     scores_kept, scores_moved = b.scores(tokens)
-    more = b.score_kernels
     return Layer(
         name=f"{unit}.attention",
         tensors=tensors,
@@ -170,17 +169,17 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
         backward_flop=2 * flop,
         forward_bytes=tokens * (moved + scores_moved),
         backward_bytes=2 * tokens * (moved + scores_moved),
-        kernels=b.norms + b.products + 2 * (b.rotary + b.head_norms) + 3 + b.dropout + more,
+        kernels=b.norms + b.products + 2 * turning + 3 + b.dropout + b.score_kernels,
         activations=tokens * (kept + scores_kept),
         activations_full=tokens * h,
         activations_selective=tokens * kept,
-        activations_op=tokens * (h + query + (query + 2 * key if b.products == 1 else query + key)),
-        op_flop=2.0 * tokens * h * (query if b.products == 1 else query + key),
+        activations_op=tokens * (h + apart + 2 * key * (b.products == 1)),
+        op_flop=2.0 * tokens * h * apart,
         rms=float(tokens * h * b.norms * b.gated),
         inside=float(tokens * (2 * turned + h)),
         again_flop=scores * b.stored,
         again_bytes=tokens * (2 * turned + scores_moved) * b.stored,
-        again_kernels=b.stored + more,
+        again_kernels=b.stored + b.score_kernels,
         replicated=tokens * (h + h * b.norms + 0.5 * h * b.dropout),
         forward_sum=tokens * h,
         backward_sum=tokens * h,
@@ -198,8 +197,7 @@ def cross_attention(
     block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int, memory: int
 ) -> Layer:
     """Attention of `tokens` tokens of a decoder over `memory` tokens that an encoder left: norm,
-    q from the one and k and v from the other, attention over all pairs, output product, addition.
-    """
+    q from the one, k and v from the other, attention over all pairs, output product, addition."""
     b, h = block, block.hidden
     query, key = b.heads * b.head_dim, b.kv_heads * b.head_dim
     flop = 2.0 * h * (2 * tokens * query + 2 * memory * key) + 4.0 * query * tokens * memory
@@ -207,7 +205,6 @@ def cross_attention(
     each = 2 * h * b.norms + h + query + 2 * query + query + h + 2 * h * b.dropout + 3 * h
     moved = tokens * (each + scores_moved) + memory * (2 * h + 4 * key)
     kept = tokens * (h + h * b.norms + 2 * query + 0.5 * h * b.dropout) + 2 * memory * key
-    more = b.score_kernels
     return Layer(
         name=f"{unit}.cross_attention",
         tensors=tensors,
@@ -215,7 +212,7 @@ def cross_attention(
         backward_flop=2 * flop,
         forward_bytes=moved,
         backward_bytes=2 * moved,
-        kernels=b.norms + 3 + 3 + b.dropout + more,
+        kernels=b.norms + 6 + b.dropout + b.score_kernels,
         activations=kept + tokens * scores_kept,
         activations_selective=kept,
         activations_op=tokens * 2 * query + memory * key,
@@ -224,7 +221,7 @@ def cross_attention(
         inside=float(tokens * (2 * query + h) + 2 * memory * key),
         again_flop=4.0 * query * tokens * memory * b.stored,
         again_bytes=(tokens * (2 * query + scores_moved) + 2 * memory * key) * b.stored,
-        again_kernels=b.stored + more,
+        again_kernels=b.stored + b.score_kernels,
         replicated=tokens * (h + h * b.norms + 0.5 * h * b.dropout),
         forward_sum=tokens * h,
         backward_sum=(tokens + memory) * h,
