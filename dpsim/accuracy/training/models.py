@@ -101,7 +101,7 @@ def _language(
         return ModelChoice(_transformer(width, blocks, heads, tokens), True)
     if not parameters:
         raise _unknown(name)
-    width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages)
+    width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages, tensor)
     return ModelChoice(
         _transformer(width, blocks, _heads(width, tensor), tokens),
         True,
@@ -119,12 +119,14 @@ def _transformer(width: int, blocks: int, heads: int, tokens: int) -> dict[str, 
 
 def _heads(width: int, tensor: int) -> int:
     """The usual number of heads of that width; where `tensor` ranks cannot share them out, of those
-    that they can the nearest by ratio."""
+    that they can the nearest by ratio, if there are any of a multiple of eight wide, as nearly all
+    models' are, of these."""
     usual = width // 128 if width >= 4096 and width % 128 == 0 else max(width // 64, 1)
     fitting = [n for n in range(tensor, width + 1, tensor) if width % n == 0]
     if usual % tensor == 0 or not fitting:
         return usual
-    return min(fitting, key=lambda n: (abs(math.log(n / usual)), n))
+    aligned = [n for n in fitting if width // n % 8 == 0]
+    return min(aligned or fitting, key=lambda n: (abs(math.log(n / usual)), n))
 
 
 def _shape(parameters: float) -> tuple[int, int]:
@@ -137,16 +139,32 @@ def _shape(parameters: float) -> tuple[int, int]:
     return width, max(blocks, 1)
 
 
-def _staged(parameters: float, stages: int) -> tuple[int, int]:
+def _staged(parameters: float, stages: int, tensor: int) -> tuple[int, int]:
     """The same, with blocks that make `stages` equal stages: of the multiples near the usual
-    number that which, with a width in steps of 128, comes nearest to the parameters."""
+    number that which, with a width in steps of 128, comes nearest to the parameters; of widths
+    with heads of 64 to 256, in multiples of eight, for `tensor` ranks, if one is near."""
     usual = _shape(parameters)[1]
     nearest = max(round(usual / stages), 1) * stages
-    found = {(_width(parameters, nearest), nearest)}
-    for blocks in range(stages, 2 * usual + stages, stages):
-        if abs(blocks / usual - 1.0) <= _NEAR:
-            found.add((_width(parameters, blocks), blocks))
-    return min(found, key=lambda shape: (abs(_parameters(*shape) / parameters - 1.0), shape))
+    numbers = {nearest} | {
+        blocks
+        for blocks in range(stages, 2 * usual + stages, stages)
+        if abs(blocks / usual - 1.0) <= _NEAR
+    }
+    found = {(_width(parameters, blocks), blocks) for blocks in numbers}
+    beside = {(w + 128 * step, blocks) for w, blocks in found for step in range(-4, 5)}
+    common = {shape for shape in beside if _common(shape[0], tensor)}
+    return min(
+        common or found, key=lambda shape: (abs(_parameters(*shape) / parameters - 1.0), shape)
+    )
+
+
+def _common(width: int, tensor: int) -> bool:
+    """Whether `tensor` ranks share heads of that width as models have them."""
+    if width < 1:
+        return False
+    heads = _heads(width, tensor)
+    each = width // heads
+    return heads % tensor == 0 and each % 8 == 0 and 64 <= each <= 256
 
 
 def _width(parameters: float, blocks: int) -> int:
