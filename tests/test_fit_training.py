@@ -73,17 +73,25 @@ def test_uncalibrated_runs_are_the_wider_the_longer_they_take_over_their_multipl
     assert list(below) == list(above)
 
 
-def test_a_late_cause_is_learned_of_what_the_kept_ones_leave() -> None:
-    """Both are known alike: without order they would share the width."""
+def test_a_cause_that_is_asked_for_alone_has_no_part_in_what_is_learned_with_late_ones() -> None:
+    """All are known alike: together the two that are learned at last share the width."""
     known = np.ones(400)
     logs = np.linspace(-1.0, 1.0, 400)
-    kept = _fit_intervals.Cause(known, known, kept=True)
-    late = _fit_intervals.Cause(known, known, late=True)
+    alone, late = Cause(known, known, alone=True), Cause(known, known, late=True)
     ones = np.ones(400)
-    below, _ = _fit_intervals.fitted({"kept": kept, "late": late}, logs, ones)
-    alone, _ = _fit_intervals.fitted({"kept": kept}, logs, ones)
-    assert below[0] == pytest.approx(alone[0], rel=1e-3)
-    assert below[1] < 0.1 * below[0]
+    both = _fit_intervals.fitted({"alone": alone, "late": late, "beside": late}, logs, ones)
+    single = _fit_intervals.fitted({"alone": alone}, logs, ones)
+    for (width, first, second), (own,) in zip(both, single, strict=True):
+        assert width == pytest.approx(own, rel=1e-3)
+        assert math.hypot(first, second) == pytest.approx(own, rel=1e-2)
+
+
+def test_a_half_width_is_made_without_the_causes_that_are_asked_for_alone() -> None:
+    known = np.ones(3)
+    alone, late = Cause(known, known, alone=True), Cause(known, known, late=True)
+    widths = np.array([0.4, 0.2])
+    below, above = _fit_intervals.half_widths({"alone": alone, "late": late}, (widths, widths))
+    assert list(below) == list(above) == pytest.approx([0.2] * 3)
 
 
 def test_the_share_of_peak_is_the_median_of_what_series_tell() -> None:

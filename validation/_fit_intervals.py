@@ -52,9 +52,9 @@ def faster(known: Array, width: float) -> Array:
 class Cause:
     """One cause: what is known of it row by row, below and above, and how a width becomes a share
     of the logarithm.  `most` bounds the width; 0: the cause has no such side.  One that is `given`
-    is known whole, with a width of 1: nothing is learned of it.  One that is `late` is learned of
-    what the others leave, and of these the `kept` stay as they were without it: they are asked for
-    elsewhere too, by themselves."""
+    is known whole, with a width of 1: nothing is learned of it.  One that is `alone` is learned
+    before and without those that are `late`, and has no part in what is learned with them: it is
+    asked for elsewhere, by itself."""
 
     below: Array
     above: Array
@@ -62,7 +62,7 @@ class Cause:
     most: tuple[float, float] = (3.0, 3.0)
     given: bool = False
     late: bool = False
-    kept: bool = False
+    alone: bool = False
 
 
 Causes = Mapping[str, Cause]
@@ -73,9 +73,11 @@ def calibrated(rows: Sequence[Row]) -> Causes:
     """The causes of calibrated predictions, as `uncertainty.interval` has them."""
     column = _columns(rows)
     batch = column(lambda r: abs(math.log2(r["shares"] / r["base_features"]["shares"])))
+    network = Cause(*_network(rows), (faster, slower), (0.9, 9.0))
     return {
         "run": Cause(*[np.ones(len(rows))] * 2),
-        "network": Cause(*_network(rows), (faster, slower), (0.9, 9.0), kept=True),
+        "network": replace(network, alone=True),
+        "carried": replace(network, late=True),
         "images": Cause(*[column(_inside)] * 2, (plain, slower), (0.0, 3.0)),
         "batch": Cause(batch, batch),
         "departure": Cause(*[column(lambda r: abs(r["linear"] - r["log"]))] * 2, late=True),
@@ -148,7 +150,9 @@ def _inside(row: Row) -> float:
 
 def half_widths(causes: Causes, widths: Widths) -> tuple[Array, Array]:
     """How far intervals reach below and above, as logarithms."""
-    return _half(causes, widths[0], 0), _half(causes, widths[1], 1)
+    known = {name: cause for name, cause in causes.items() if not cause.alone}
+    kept = [not cause.alone for cause in causes.values()]
+    return _half(known, widths[0][kept], 0), _half(known, widths[1][kept], 1)
 
 
 def _half(causes: Causes, widths: Array, side: int) -> Array:
@@ -185,12 +189,12 @@ def _side(causes: Causes, beyond: Array, weights: Array, side: int) -> Array:
         return widths
 
     ends = [(1.0, 1.0) if c.given else (0.0, c.most[side]) for c in causes.values()]
-    if any(c.late for c in causes.values()):
-        known = zip(causes.values(), ends, strict=True)
-        widths = least([(0.0, 0.0) if c.late else own for c, own in known])
-        known = zip(causes.values(), ends, widths, strict=True)
-        ends = [(float(width),) * 2 if c.kept else own for c, own, width in known]
-    return least(ends)
+    known = list(zip(causes.values(), ends, strict=True))
+    if not any(c.late for c in causes.values()):
+        return least(ends)
+    first = least([(0.0, 0.0) if c.late else own for c, own in known])
+    last = least([(0.0, 0.0) if c.alone else own for c, own in known])
+    return np.where([c.alone for c in causes.values()], first, last)
 
 
 def weights_of(groups: Array) -> Array:
@@ -275,6 +279,7 @@ def constant(logs: Array, groups: Array) -> tuple[Array, Array]:
 MEANINGS = {
     "run": "factor around a calibrated prediction, with little to communicate",
     "network": "factor on the time of all collectives of a step",
+    "carried": "the same of a calibrated step, beside its departure from linear scaling",
     "images": "loss of runs on images, per doubling inside a node, whose host decodes for all",
     "batch": "factor per doubling of a rank's batch since the calibrated run",
     "departure": "factor per e-fold between a calibrated prediction and linear scaling",

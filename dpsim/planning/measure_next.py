@@ -28,7 +28,7 @@ from dpsim.planning.causes import Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import UNFIT
-from dpsim.predict.uncertainty import REPEATED, collectives_range
+from dpsim.predict.uncertainty import DEPARTURE, REPEATED, collectives_range
 from dpsim.predict.widths import compute_range
 
 #: nccl-tests' programs
@@ -168,9 +168,10 @@ def _collectives(candidate: Candidate) -> Iterator[Measurement]:
         for cause in _causes(candidate, job, "collectives"):
             groups.setdefault(cause, []).append(job)
     for cause, jobs in groups.items():
-        prior = network_range(jobs[0].case, collectives_range(jobs[0].case))[1]
-        left = _left(math.log((1 + SMALLEST) / (1 - SMALLEST)), prior)
         case = jobs[0].case
+        prior = collectives_range(case, carried=DEPARTURE in jobs[0].causes)
+        ends = network_range(case, prior)[1]
+        left = _left(math.log((1 + SMALLEST) / (1 - SMALLEST)), ends)
         kind, commands = _collective_commands(candidate.name, [job.case for job in jobs])
         yield Measurement(
             kind,

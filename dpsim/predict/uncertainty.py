@@ -187,7 +187,8 @@ def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]
     if case.machine is not None and calibrated_at is None:
         found[_COMPUTE] = [Stretch(compute=f) for f in compute_range(case, False)]
     if not case.backend.ideal and case.ranks > 1:
-        name, ends = network_range(case, collectives_range(case))
+        prior = collectives_range(case, carried=calibrated_at is not None)
+        name, ends = network_range(case, prior)
         found[name] = [Stretch(latency=f, transfer=f) for f in ends]
     return found
 
@@ -235,11 +236,14 @@ def _whole(causes: Causes, case: Case, time: float) -> Causes:
     return {**found, OVERHEADS: (rest[0], rest[1])}
 
 
-def collectives_range(case: Case) -> tuple[float, float]:
-    """By what factors the time of all collectives may be off where nothing was measured."""
+def collectives_range(case: Case, *, carried: bool = False) -> tuple[float, float]:
+    """By what factors the time of all collectives may be off where nothing was measured; less in a
+    step that was `carried` from a calibrated one, whose departure from linear scaling is a cause of
+    its own."""
     if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
-    return width("network.fast"), width("network.slow")
+    name = "carried" if carried else "network"
+    return width(f"{name}.fast"), width(f"{name}.slow")
 
 
 def _staged(case: Case, played: Played) -> Causes:
