@@ -634,6 +634,16 @@ def test_assumed_heads_are_those_that_tensor_ranks_share_out() -> None:
         assert data["heads"] == heads
 
 
+@pytest.mark.parametrize("split", [(4, 12), (8, 12), (8, 4), (4, 8), (8, 64)], ids=str)
+def test_heads_of_a_stand_in_are_as_wide_as_models_have_them(split: tuple[int, int]) -> None:
+    """11,776 in 128 heads of 92, say, would miss the tensor cores by our own guess."""
+    for billions in (39, 178, 181, 203):
+        data = choose_model(f"GPT {billions}B", "LLM", billions * 1e9, 2048, split).data
+        assert data["heads"] % split[0] == 0
+        assert data["hidden"] / data["heads"] in range(64, 257, 8)
+        assert data["blocks"] % split[1] == 0
+
+
 @pytest.mark.parametrize("changes", MESHES, ids=str)
 def test_a_long_step_is_played_shortened_with_the_same_result(
     tmp_path: Path, changes: dict[str, Any]

@@ -119,14 +119,13 @@ def _transformer(width: int, blocks: int, heads: int, tokens: int) -> dict[str, 
 
 def _heads(width: int, tensor: int) -> int:
     """The usual number of heads of that width; where `tensor` ranks cannot share them out, of those
-    that they can the nearest by ratio, if there are any of a multiple of eight wide, as nearly all
-    models' are, of these."""
+    that they can the nearest by ratio, of those as wide as models have them if there are any."""
     usual = width // 128 if width >= 4096 and width % 128 == 0 else max(width // 64, 1)
     fitting = [n for n in range(tensor, width + 1, tensor) if width % n == 0]
     if usual % tensor == 0 or not fitting:
         return usual
-    aligned = [n for n in fitting if width // n % 8 == 0]
-    return min(aligned or fitting, key=lambda n: (abs(math.log(n / usual)), n))
+    common = [n for n in fitting if _common(width, n)]
+    return min(common or fitting, key=lambda n: (abs(math.log(n / usual)), n))
 
 
 def _shape(parameters: float) -> tuple[int, int]:
@@ -152,19 +151,22 @@ def _staged(parameters: float, stages: int, tensor: int) -> tuple[int, int]:
     }
     found = {(_width(parameters, blocks), blocks) for blocks in numbers}
     beside = {(w + 128 * step, blocks) for w, blocks in found for step in range(-4, 5)}
-    common = {shape for shape in beside if _common(shape[0], tensor)}
+    common = {shape for shape in beside if _shared(shape[0], tensor)}
     return min(
         common or found, key=lambda shape: (abs(_parameters(*shape) / parameters - 1.0), shape)
     )
 
 
-def _common(width: int, tensor: int) -> bool:
+def _shared(width: int, tensor: int) -> bool:
     """Whether `tensor` ranks share heads of that width as models have them."""
-    if width < 1:
-        return False
-    heads = _heads(width, tensor)
-    each = width // heads
-    return heads % tensor == 0 and each % 8 == 0 and 64 <= each <= 256
+    heads = _heads(width, tensor) if width > 0 else 0
+    return heads > 0 and heads % tensor == 0 and _common(width, heads)
+
+
+def _common(width: int, heads: int) -> bool:
+    """Whether so many heads are 64 to 256 wide, in multiples of eight, as nearly all models' are:
+    rows of others miss the tensor cores."""
+    return width % heads == 0 and width // heads in range(64, 257, 8)
 
 
 def _width(parameters: float, blocks: int) -> int:
