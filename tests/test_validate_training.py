@@ -147,11 +147,10 @@ def test_columns_left_out_are_told(tmp_path: Path) -> None:
         ("BERT-Large", 330, {"huggingface": "bert-large", "sequence_length": 512}),
         ("Llama 3.1 8B", 8000, {"huggingface": "llama-3.1-8b", "sequence_length": 2048}),
         ("Llama2-70b", None, {"huggingface": "llama-2-70b", "sequence_length": 2048}),
-        ("Mask R-CNN R50-FPN", 44.4, {"name": "mask_rcnn"}),
         (
-            "RetinaNet R50-FPN",
-            38,
-            {"name": "scaled", "like": "resnet50", "parameters": 38000000, "sample": "image"},
+            "Mask R-CNN R50-FPN",
+            44.4,
+            {"name": "scaled", "like": "resnet50", "parameters": 44400000, "sample": "image"},
         ),
         (
             "Jasper 10x5",
