@@ -59,17 +59,11 @@ from dpsim.life.saving import Checkpoint, CheckpointLevel, Evaluation, Every, Sa
 from dpsim.machines.cores import Cores
 from dpsim.machines.storage import Storage
 from dpsim.models.adapters import Adapters
+from dpsim.models.configurations import bundled_models
 from dpsim.models.execution import Execution
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import (
-    Explicit,
-    FromRecord,
-    HuggingFace,
-    LayerSpec,
-    ModelSource,
-    bundled_models,
-)
+from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
 from dpsim.models.tuning import Tunable
 from dpsim.models.zoo import zoo_names
 from dpsim.money import price

@@ -11,7 +11,7 @@ from dpsim.core.files import STANDARD, streamed
 from dpsim.core.places import as_text, data_folder
 from dpsim.core.record import Refused
 from dpsim.machines.machine import machine_names
-from dpsim.models.section import section_of
+from dpsim.models.configurations import section_of
 
 #: characters of a file name beyond which systems refuse it
 LONGEST = 250

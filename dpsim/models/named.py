@@ -10,8 +10,9 @@ from dpsim.core.files import read_text
 from dpsim.core.jsonfile import loads
 from dpsim.core.record import Refused
 from dpsim.models import Model
+from dpsim.models.configurations import bundled_models
 from dpsim.models.huggingface import takes_length, usual_length
-from dpsim.models.section import HuggingFace, bundled_models, load, make
+from dpsim.models.section import HuggingFace, load, make
 from dpsim.models.zoo import expanded, zoo_names
 
 #: bytes of a configuration

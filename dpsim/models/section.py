@@ -4,12 +4,11 @@ record of the user's own training."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import resources
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dpsim.core import plugins, units, unknown
+from dpsim.core import plugins, units
 from dpsim.core.files import read_text
 from dpsim.core.jsonfile import loads
 from dpsim.core.marks import Mark
@@ -18,6 +17,7 @@ from dpsim.core.record import Check, Flag, Refused, Text, build, dump, json_sche
 from dpsim.machines.devices import Device
 from dpsim.models import AttentionWork, Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
+from dpsim.models.configurations import bundled_models, config_text, section_of
 from dpsim.models.huggingface import (
     Attention,
     Head,
@@ -31,7 +31,7 @@ from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
 from dpsim.models.text_lengths import varying
 from dpsim.models.tuning import Tunable
-from dpsim.models.zoo import check_name, expanded, zoo_names
+from dpsim.models.zoo import check_name, expanded
 
 Parameters = Annotated[int, Check(0, 10**13)]
 
@@ -230,7 +230,7 @@ class HuggingFace(Tunable):
             raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
 
     def _data(self, base: Path) -> dict[str, Any]:
-        text = _config_text(self.huggingface, base)
+        text = config_text(self.huggingface, base)
         try:
             data = loads(text)
         except Refused as error:
@@ -282,41 +282,6 @@ class FromRecord:
         if not path.is_file():
             raise Refused(f"no file {self.record[:200]!r} here", ("record",))
         return read_text(path, MAX_RECORD)
-
-
-def _config_text(name: str, base: Path) -> str:
-    own = below(base, name, "huggingface")
-    if own.is_file():
-        try:
-            return read_text(own, 10_000_000)
-        except Refused as error:
-            raise Refused(f"{name} {error}", ("huggingface",)) from None
-    folder = resources.files("dpsim.models") / "configs"
-    bundled = folder / (name if name.endswith(".json") else f"{name}.json")
-    if Path(name).name == name and bundled.is_file():
-        return bundled.read_text(encoding="utf-8")
-    last = Path(name).name
-    if last in plugins.names("models"):
-        raise Refused(f"is an architecture; write {section_of(last)}", ("huggingface",))
-    said = unknown.not_modelled(last) or f"no file {name!r} here and no such bundled model"
-    if near := unknown.did_you_mean(last, bundled_models()):
-        said += f"; {near}"
-    raise Refused(f"{said}; dpsim show models lists those that are bundled", ("huggingface",))
-
-
-def section_of(name: str) -> str:
-    """How a scenario names the model that dpsim knows as `name`; "" where there is none."""
-    if name in plugins.names("models") or name in zoo_names():
-        return f"{{name: {name}}}"
-    known = name in bundled_models()
-    return f"{{huggingface: {name}, sequence_length: TOKENS}}" if known else ""
-
-
-def bundled_models() -> tuple[str, ...]:
-    """Names of the Hugging Face configurations that come with dpsim, sorted."""
-    folder = resources.files("dpsim.models") / "configs"
-    files = (path.name for path in folder.iterdir())
-    return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
 
 
 class ModelSource(Mark):
@@ -372,7 +337,7 @@ def _configured(data: Mapping[str, Any], *, file: bool) -> HuggingFace:
 
 def needs_length(name: str) -> bool:
     """Whether the bundled configuration `name` is of a model whose samples are texts."""
-    return takes_length(loads(_config_text(name, Path())))
+    return takes_length(loads(config_text(name, Path())))
 
 
 def load(

@@ -12,7 +12,7 @@ from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried, checked, marked, nearest
 from dpsim.planning.knobs import TRIED, Knob
 from dpsim.planning.search import DRAWN, TOLERANCE, edge, holds, run_of
-from dpsim.planning.trials import Ends, Trials, scanned
+from dpsim.planning.trials import Reach, Trials, scanned
 from dpsim.planning.wanted import Wanted, margin_of
 from dpsim.predict.document import JsonKey, Keyed, Spread
 from dpsim.predict.point import Change, Failed, Point
@@ -72,7 +72,7 @@ class NeededValue(Keyed):
 
 
 def require(
-    bench: Bench, knob: Knob, wanted: Sequence[Wanted], given: Ends | Sequence[float] | None = None
+    bench: Bench, knob: Knob, wanted: Sequence[Wanted], given: Reach | Sequence[float] | None = None
 ) -> Finding:
     """From which value of `knob` on (or up to which one) all that is `wanted` holds.
 
@@ -83,8 +83,8 @@ def require(
     """
     trials = Trials(bench, knob, wanted)
     now = bench.point({}, relative=trials.relative)
-    between = given is None or isinstance(given, Ends)
-    values = scanned(bench, knob, given) if given is None or isinstance(given, Ends) else given
+    between = given is None or isinstance(given, Reach)
+    values = scanned(bench, knob, given) if given is None or isinstance(given, Reach) else given
     margins = [trials.margin(value) for value in values]
     checked([now, *trials.points.values()], wanted)
     found, sure = (_stretch(trials, None if between else values, way) for way in (False, True))

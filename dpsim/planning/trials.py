@@ -95,14 +95,14 @@ def starved(points: Sequence[Point | Failed], key: str) -> Iterator[str]:
 # -- where to search ------------------------------------------------------------------------------
 
 
-class Ends(NamedTuple):
+class Reach(NamedTuple):
     """A range to search in, both ends included."""
 
     low: float
     high: float
 
 
-def searched(bench: Bench, text: str) -> tuple[Knob, Ends | list[float] | None]:
+def searched(bench: Bench, text: str) -> tuple[Knob, Reach | list[float] | None]:
     """The knob of a ``--vary KEY``, and where to search: None around its present value, the span of
     ``KEY=LOW:HIGH UNIT``, or the values of ``KEY=V1,V2,…``."""
     key, equals, values = (part.strip() for part in text.partition("="))
@@ -116,7 +116,7 @@ def searched(bench: Bench, text: str) -> tuple[Knob, Ends | list[float] | None]:
         raise Refused(f"--vary {text}: {message.removeprefix(f'--grid {text}: ')}") from None
 
 
-def _given(knob: Knob, key: str, values: str) -> tuple[Knob, Ends | list[float]]:
+def _given(knob: Knob, key: str, values: str) -> tuple[Knob, Reach | list[float]]:
     """The knob in the unit of `values`, and their numbers, rising, or a range of them."""
     ends = values.split(":")
     if len(ends) == 2:
@@ -125,7 +125,7 @@ def _given(knob: Knob, key: str, values: str) -> tuple[Knob, Ends | list[float]]
         low, high = (knob.value(text) for text in texts)
         if low >= high:
             raise ValueError(f"a range goes up; {texts[0]} is not below {texts[1]}")
-        return _said_in(knob, unit), Ends(low, high)
+        return _said_in(knob, unit), Reach(low, high)
     listed = [str(value) for value in parse_axis(f"{key}={values}").values]
     numbers = sorted(knob.value(text) for text in listed)
     return _said_in(knob, unit_in(listed[0])), numbers
@@ -135,7 +135,7 @@ def _said_in(knob: Knob, unit: str) -> Knob:
     return with_unit(knob, unit) if unit and not knob.whole else knob
 
 
-def scanned(bench: Bench, knob: Knob, given: Ends | None) -> list[float]:
+def scanned(bench: Bench, knob: Knob, given: Reach | None) -> list[float]:
     """The values of the coarse scan."""
     low, high = given or (limits(bench, knob) if knob.counts else knob.span())
     if given is None:

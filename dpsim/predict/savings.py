@@ -19,9 +19,10 @@ from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.machines.machine import device_names, load_device
+from dpsim.models.configurations import bundled_models
 from dpsim.models.huggingface import STORED
 from dpsim.models.precision import PrecisionSpec
-from dpsim.models.section import HuggingFace, bundled_models
+from dpsim.models.section import HuggingFace
 
 Saving = Callable[[Case], Iterator[Variant]]
 #: what it costs to update what is stored in 16 bit

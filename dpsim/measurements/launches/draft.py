@@ -9,7 +9,8 @@ from typing import Any
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import loads
 from dpsim.measurements.kinds import NO_MACHINE, NO_MODEL, Account, Entry, Wishes, capped
-from dpsim.models.section import bundled_models, needs_length
+from dpsim.models.configurations import bundled_models
+from dpsim.models.section import needs_length
 
 #: sections in the order in which people read them
 _ORDER = (
