@@ -4,6 +4,7 @@ given twice, and what is no file."""
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,11 @@ DAMAGES: dict[str, tuple[Callable[[str, str, str], str], str]] = {
 }  # fmt: skip
 
 
+#: damages of one row, and tables of measurements of which it is refused alone
+RAGGED = ("a cell too many", "a cell missing", "decimal commas")
+ROWS_ALONE = ("training runs", "collectives")
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", TABLES)
 def test_one_reader_refuses_what_does_not_add_up_in_every_table(
@@ -84,6 +90,10 @@ def test_one_reader_refuses_what_does_not_add_up_in_every_table(
         pytest.skip("has no such number")
     path = tmp_path / "x.csv"
     path.write_text(spoil(*text))
+    if kind in ROWS_ALONE and damage in RAGGED:
+        reasons = [str(row["reason"]) for row in read(path).predictions()]
+        assert any(re.match(says.partition(" ")[2], reason) for reason in reasons), reasons
+        return
     with pytest.raises(Refused, match=says):
         read(path)
 

@@ -173,7 +173,7 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
         activations=tokens * (kept + scores_kept),
         activations_full=tokens * h,
         activations_selective=tokens * kept,
-        activations_op=tokens * (h + apart + 2 * key * (b.products == 1)),
+        activations_op=tokens * (h + query + apart + 2 * key * (b.products == 1)),
         op_flop=2.0 * tokens * h * apart,
         rms=float(tokens * h * b.norms * b.gated),
         inside=float(tokens * (2 * turned + h)),
