@@ -50,7 +50,7 @@ def test_where_all_gpus_are_joined_every_nic_has_a_ring_of_its_own(name: str) ->
 @pytest.mark.parametrize("name", machine_names())
 def test_rings_visit_every_rank_once(name: str) -> None:
     machine = load_machine(name)
-    for nodes in (1, 2, 5) if machine.network else (1,):
+    for nodes in (1, 3) if machine.network else (1,):
         topology = machine.topology(nodes)
         for ring in rings(topology, range(topology.ranks)):
             assert sorted(ring.order) == list(range(topology.ranks))

@@ -46,9 +46,11 @@ from dpsim.models.compute import layer_times
 from dpsim.models.precision import Optimizer, Precision
 from dpsim.models.tuning import Tunable
 
-MODELS = 36  # of each framework
-PARTLY = 12  # of each framework that are trained in part
-WRAPPED = 12  # of each framework that are wrapped otherwise than unit by unit
+#: so many times the models: a campaign sets more (tests/campaigns/README.md)
+DRAWS = int(os.environ.get("DPSIM_DRAWS", "1"))
+MODELS = 12 * DRAWS  # of each framework
+PARTLY = 6 * DRAWS  # of each framework that are trained in part
+WRAPPED = 6 * DRAWS  # of each framework that are wrapped otherwise than unit by unit
 RANK = 3  # of adapters
 ITERATIONS = 4
 

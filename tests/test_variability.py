@@ -166,7 +166,7 @@ LIGHT: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-@pytest.mark.parametrize("ranks", [8, 256, 16_384])
+@pytest.mark.parametrize("ranks", [8, 256, 4096])
 @pytest.mark.parametrize(("kind", "count"), LIGHT, ids=lambda value: str(value)[:20])
 def test_a_step_takes_as_long_as_the_slowest_of_n(
     kind: dict[str, Any], count: int, ranks: int
@@ -178,13 +178,13 @@ def test_a_step_takes_as_long_as_the_slowest_of_n(
     assert found[0] == pytest.approx(expected, rel=0.005)
 
 
-@pytest.mark.parametrize(("ranks", "count"), [(8, 10_000), (1024, 8_000), (16_384, 4_000)])
+@pytest.mark.parametrize(("ranks", "count"), [(8, 10_000), (1024, 2_000), (16_384, 1_000)])
 def test_a_step_takes_as_long_as_the_slowest_of_n_with_a_heavy_tail(ranks: int, count: int) -> None:
-    """Tail index 4: the largest varies by 40 %, so the mean is known to 0.4 … 0.7 %."""
+    """Tail index 4: the largest varies by 40 %, so the mean is known to 0.4 … 1.3 %."""
     kind = {"kind": "pareto", "tail_index": 4.0}
     expected = build(Variability, {"jitter": kind}).jitter.expected_maximum(ranks)  # type: ignore[union-attr]
     mean, error = means(kind, count, ranks)
-    assert error < 0.008 * expected
+    assert error < 0.016 * expected
     assert abs(mean - expected) < 3 * error
 
 
