@@ -168,7 +168,7 @@ def test_an_uncalibrated_step_half_as_long_again_cannot_be_told() -> None:
 def test_what_is_run_next_has_the_batch_and_the_settings_of_what_was_asked(
     judge: StepJudge,
 ) -> None:
-    point = "8,accumulation=4=1.55s"
+    point = "8,accumulation=4=1.45s"
     first, *_ = followed(point, "calibrate=null", "seed=3")
     same = "--set calibrate=null --set seed=3"
     assert first == f"dpsim check quickstart --step-time 1=TIME --step-time {point} {same}"

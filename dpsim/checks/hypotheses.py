@@ -62,11 +62,14 @@ class FaultVariant:
     """A fault of one strength.
 
     change  what makes a case have it
+    kind    in which way it has it: strengths of a kind follow each other, and whatever lies between
+            two of them can be too
     loads   of a slow loader: its time over the quiet step's at the point where it is largest
     """
 
     name: str
     change: Change
+    kind: str = ""
     loads: float | None = None
 
 
@@ -78,14 +81,16 @@ HEALTHY = FaultVariant("healthy", _same)
 
 
 def hypotheses(cases: Sequence[Case]) -> Iterator[FaultVariant]:
-    """All faults, in all strengths, that `cases` (one per measured point) can have."""
+    """All faults that `cases` (one per measured point) can have, in the strengths that are played;
+    those of a kind one after the other, the weakest first."""
     yield from (FaultVariant("throttled", _throttled(factor)) for factor in THROTTLED)
     starts = sorted({case.ranks for case in cases if case.ranks > 1})
-    for factor in SLOW_RANK:  # the slow one may be among the ranks that came last
-        yield from (FaultVariant("slow_rank", _one_slow(factor, first)) for first in starts)
+    for first in starts:  # the slow one may be among the ranks that came last
+        for factor in SLOW_RANK:
+            yield FaultVariant("slow_rank", _one_slow(factor, first), f"from {first}")
     yield from (FaultVariant("host_bound", _launched(seconds)) for seconds in LAUNCHES)
     if cases[0].scenario.input is None:  # else it is said to be no limit
-        yield from (FaultVariant("slow_loader", _same, most) for most in LOADER)
+        yield from (FaultVariant("slow_loader", _same, loads=most) for most in LOADER)
     across = next((case for case in cases if case.nodes and case.nodes > 1), None)
     if across is not None and not across.backend.ideal:
         yield from _between(across)
@@ -129,11 +134,13 @@ def _between(across: Case) -> Iterator[FaultVariant]:
         yield FaultVariant("shared_link", _cluster(inter_node_bandwidth=rate * share))
     for slow in MANAGEMENT:
         if slow * 2.5 < rate:
-            yield FaultVariant("wrong_nic", _cluster(inter_node_bandwidth=slow, nics_per_node=1))
+            change = _cluster(inter_node_bandwidth=slow, nics_per_node=1)
+            yield FaultVariant("wrong_nic", change, f"{slow:g} B/s")
     kind = said.inter_node_kind or getattr(getattr(machine.network, "link", None), "kind", None)
     if kind not in (None, "ethernet", "ipoib", "slingshot_ip"):
-        yield FaultVariant("wrong_nic", _cluster(inter_node_kind="ethernet"))
-        yield FaultVariant("wrong_nic", _cluster(inter_node_kind="ethernet", nics_per_node=1))
+        yield FaultVariant("wrong_nic", _cluster(inter_node_kind="ethernet"), "sockets")
+        alone = _cluster(inter_node_kind="ethernet", nics_per_node=1)
+        yield FaultVariant("wrong_nic", alone, "sockets on one NIC")
 
 
 def _rate(case: Case) -> float:
@@ -162,7 +169,7 @@ def _inside(case: Case) -> Iterator[FaultVariant]:
     with such a node would need for one bucket."""
     assert case.machine is not None
     setup = Setup(case.machine, case.backend)
-    for name in ("no_peer_to_peer", "no_nvlink"):
+    for name in ("no_nvlink", "no_peer_to_peer"):
         factors: list[float] = []
         for nodes in (1, case.nodes or 1):
             ranks = case.ranks if nodes > 1 else min(case.ranks, case.machine.gpus_per_node)

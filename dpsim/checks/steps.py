@@ -15,13 +15,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment
-from dpsim.checks.beyond import mean_of, student, unknown
+from dpsim.checks.beyond import between, mean_of, student, unknown
 from dpsim.checks.hypotheses import HEALTHY, PRIORS, UNKNOWN, FaultVariant, hypotheses
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
@@ -147,22 +148,35 @@ class StepJudge:
         return self._steps(HEALTHY)
 
     @cached_property
-    def strengths(self) -> dict[str, list[tuple[Array, Array]]]:
-        """By hypothesis, the mean [points] and covariance [points x points] of every strength that
-        can be seen."""
-        found = {"healthy": [(self.healthy, self._covariance(HEALTHY, self.healthy))]}
-        slopes: dict[str, Array] = {}
-        for fault in hypotheses(self.cases):
-            try:
-                mean = self._steps(fault)
-            except (Refused, SimulationError, ValueError):  # a cluster that cannot be built so
-                continue
-            if np.max(mean - self.healthy) < math.log(1.0 + SEEN):
-                continue
-            if fault.name not in slopes:
-                slopes[fault.name] = self._covariance(fault, mean)
-            found.setdefault(fault.name, []).append((mean, slopes[fault.name]))
+    def strengths(self) -> dict[str, tuple[Array, Array]]:
+        """By hypothesis, the means [strengths x points] and covariances [strengths x points x
+        points] of every strength that can be seen; those between the ones that are played too."""
+        spread = self._covariance(HEALTHY, self.healthy)
+        found = {"healthy": (self.healthy[None], spread[None])}
+        every = groupby(hypotheses(self.cases), key=lambda fault: (fault.name, fault.kind))
+        for (name, _), kind in every:
+            means, wide = self._kind(list(kind))
+            seen = np.max(means - self.healthy, axis=1, initial=0.0) >= math.log(1.0 + SEEN)
+            if seen.any():
+                some = [(means[seen], wide[seen])]
+                known = [found[name]] if name in found else []
+                middles, spreads = zip(*known, *some, strict=True)
+                found[name] = np.concatenate(middles), np.concatenate(spreads)
         return found
+
+    def _kind(self, kind: Sequence[FaultVariant]) -> tuple[Array, Array]:
+        """Means and covariances of the strengths of one kind and of those between them; none where
+        no cluster can be built so.  Covariances are played of the weakest and the strongest."""
+        played = []
+        for fault in kind:
+            try:
+                played.append((fault, self._steps(fault)))
+            except (Refused, SimulationError, ValueError):
+                continue
+        if not played:
+            return np.empty((0, len(self.cases))), np.empty((0,) + (len(self.cases),) * 2)
+        ends = [self._covariance(*played[k]) for k in (0, -1)]
+        return between([mean for _, mean in played]), between(ends, len(played))
 
     def _steps(self, fault: FaultVariant) -> Array:
         cases = [fault.change(case, k) for k, case in enumerate(self.cases)]
@@ -203,6 +217,12 @@ class StepJudge:
         )
         return whole.of(case)
 
+    @property
+    def _expected(self) -> tuple[Array, Array]:
+        """Mean [points] and covariance of the logarithms of healthy steps."""
+        means, wide = self.strengths["healthy"]
+        return means[0], wide[0]
+
     # -- judging ------------------------------------------------------------------------------
 
     def _weighed(self, seen: Array, faster: bool) -> tuple[dict[str, float], float]:
@@ -216,13 +236,10 @@ class StepJudge:
         logs: dict[str, float] = {}
         names = (*self.strengths, UNKNOWN)
         priors = {name: PRIORS.get(name, 1.0 - sum(PRIORS.values())) for name in names}
-        mean, covariance = self.strengths["healthy"][0]
+        mean, covariance = self._expected
         most = float(student(seen - mean, covariance)) if faster else math.inf
-        for name, strengths in self.strengths.items():
-            each = [
-                float(student(seen - middle, covariance if faster else wide))
-                for middle, wide in strengths
-            ]
+        for name, (middles, wide) in self.strengths.items():
+            each = student(seen - middles, covariance if faster else wide)
             logs[name] = min(mean_of(each), most) + math.log(priors[name])
         ranks = [case.ranks for case in self.cases]
         other = min(unknown(seen - mean, covariance, ranks), most)
@@ -232,7 +249,7 @@ class StepJudge:
     def judged(self, seconds: Sequence[float]) -> StepCheck:
         """What steps of `seconds`, one per case, say."""
         seen = np.log(np.array(seconds))
-        mean, covariance = self.strengths["healthy"][0]
+        mean, covariance = self._expected
         sds = np.sqrt(np.diag(covariance))
         too_fast = bool(np.max((mean - seen) / sds) > TOO_FAST)
         slower = bool(np.max(seen - mean) > 0.0)
