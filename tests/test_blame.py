@@ -134,7 +134,7 @@ def test_explain_tells_it_as_json_and_as_a_table() -> None:
     out = io.StringIO()
     print_explanation(document, Console(file=out, width=120))
     assert "slow rank 3" in out.getvalue()
-    assert "Of the compute 5 ms (29.4 %) is lost" in out.getvalue()
+    assert "Of the compute 5 ms (29.4 % of the step) is lost" in out.getvalue()
     assert "71.4 %" in out.getvalue()
 
 

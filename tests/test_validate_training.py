@@ -974,6 +974,7 @@ def test_bad_rows_are_predicted_and_not_scored(tmp_path: Path) -> None:
         ({"grad_accum": 0}, "grad_accum: 0 is not a whole number of at least 1"),
         ({"batch_per_gpu": 0}, "batch_per_gpu: 0 is not above 0"),
         ({"step_time_s": 0.4}, "images/s is not 512 samples in step_time_s 0.4, which are 1280"),
+        ({"value": 500, "unit": "ms", "step_time_s": 0.4}, "value: 500 ms is not step_time_s 0.4"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_refused_and_the_others_are_answered(

@@ -62,7 +62,7 @@ _AGAIN = 1.25
 #: blocks on 40 nodes of A100 (bigscience-workshop/bigscience, train/tr11-176B-ml/
 #: chronicles-prequel.md): 208.2 s of a step with heads 150 wide and 147.4 with 216, of width 14,400
 #: and 13,824, are 5.0e14 FLOP of scores a device in 45 s, 0.56; 78 blocks with heads 108 wide
-#: beside 216 ("NHEADS comparison") 0.52
+#: beside 216 ("NHEADS comparison") 0.52.  Measured on Ampere alone; taken for all generations
 UNALIGNED = 0.5
 #: what a small kernel takes when a captured graph replays it [s]: 1.34 us on an A100, 1.26 on an
 #: H200 (RRZE-HPC/gpu-benches, `gpu-small-kernels`)

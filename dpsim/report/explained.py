@@ -69,8 +69,8 @@ def _hidden(found: Explained) -> list[str]:
     if lost < 0.02 * step:
         return []
     return [
-        f"Of the compute {show(lost, 's', 3)} ({percent(lost / step)}) is lost, to waiting for "
-        "slower ranks or to computing beside collectives; the shares stand below."
+        f"Of the compute {show(lost, 's', 3)} ({percent(lost / step)} of the step) is lost, to "
+        "waiting for slower ranks or to computing beside collectives; the shares stand below."
     ]
 
 

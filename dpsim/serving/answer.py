@@ -354,10 +354,11 @@ def _assumptions(loaded: LoadedService) -> Iterable[str]:
     """What is taken for granted, in sentences."""
     service, engine = loaded.service, loaded.service.serving
     yield "Steps are worked out from kernels and collectives, not measured on this machine"
-    if not decoder_of(service.model.huggingface, engine, loaded.base).experts:
+    experts = decoder_of(service.model.huggingface, engine, loaded.base).experts
+    if not experts:
         yield (
-            "Intervals are as wide as models with experts were found to need; four runs of others "
-            "and of few ranks lie inside"
+            "Intervals are as wide as models with experts were found to need; of others few runs "
+            "are known"
         )
     yield (
         f"A token takes an API server {engine.output_token * 1e6:g} us; one report's figure, "
@@ -369,7 +370,9 @@ def _assumptions(loaded: LoadedService) -> Iterable[str]:
         yield "Products in 4 bits compute at the rate of 8, and attention's weights stay in 16"
     if service.requests.concurrency is not None:
         yield "All first requests come at once, so the first tokens of these wait for one another"
-    yield "Experts are chosen evenly, prompts share no beginnings, and no request is cut off"
+    if experts:
+        yield "Experts are chosen evenly"
+    yield "Prompts share no beginnings, and no request is cut off"
 
 
 def _warnings(loaded: LoadedService, points: Several[ServedPoint | UnservedPoint]) -> Iterable[str]:

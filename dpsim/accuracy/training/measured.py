@@ -18,7 +18,9 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
     is_time = unit in words.times or unit in words.run_times
     if step and step > 0:
-        if value and not is_time:
+        if value and unit in words.times:
+            _check_time(value, unit, step)
+        elif value and not is_time:
             _check_rate(row, case, value, step)
         return step, is_time or value is None
     if value is None or value <= 0:
@@ -30,8 +32,18 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     return case.global_batch / _samples_per_second(row, case, value, unit), False
 
 
+def _check_time(value: float, unit: str, step: float) -> None:
+    """Refused where the time of a step is not the `step` [s] beside it."""
+    seconds = value * vocabulary().tables.times[unit]
+    if abs(seconds / step - 1) > AGREE:
+        raise Refused(
+            f"value: {value:g} {unit} is not step_time_s {step:g}; leave one of them empty"
+        )
+
+
 def _check_rate(row: TrainingRow, case: Case, value: float, step: float) -> None:
-    """Refused where a rate in samples or tokens is not that of a step of `step` [s]."""
+    """Refused where a rate in samples or tokens is not that of a step of `step` [s]; of FLOP too
+    many things are counted to tell."""
     unit = row.text("unit")
     match = vocabulary().tables.throughput.fullmatch(unit.lower())
     if match and _things(match["what"]) in ("tokens", *vocabulary().tables.samples):

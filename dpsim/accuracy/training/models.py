@@ -45,7 +45,7 @@ def choose_model(
     parameters: float | None,
     sequence_length: int | None,
     split: tuple[int, int] = (1, 1),
-    column: Callable[[str], str] = str,
+    column: Callable[[str], str] = lambda _: "",
 ) -> ModelChoice:
     """The model that a table calls `name`, with `parameters` parameters if it says so; `column` is
     the text of a column of its row.
