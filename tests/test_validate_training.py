@@ -1154,7 +1154,7 @@ def test_padded_texts_beyond_the_peak_are_played_without_their_padding(tmp_path:
     found = anchors_of(table.rows[0], table.rows)
     assert [row.text("padding") for row in found.rows] == ["left out"] * 2
     assert not found.usual.failure
-    assert anchor_of(table.rows[0], table.rows).beyond_peak
+    assert anchor_of(table.rows[0], table.rows).beyond is BeyondPeak
     strange = replace(table.rows[0], cells=table.rows[0].cells | {"precision": "need beyond peak"})
     assert not anchor_of(strange, table.rows).beyond_peak
 

@@ -42,7 +42,6 @@ from dpsim.accuracy.training.series import (
 from dpsim.accuracy.training.table import TrainingRow, read_table, series_of
 from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
-from dpsim.cases.variant import scaled
 from dpsim.core import csvfile
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -155,9 +154,9 @@ def _predicted(row: TrainingRow, anchors: Anchors) -> Known:
             if anchor.failure:
                 raise Refused(f"its calibration row: {anchor.failure}")
             here = measured_case(row, reading=reading)
-            if anchor.scale is None and here.stand_in:
+            if anchor.level is None and here.stand_in:
                 raise Refused("only the size of this model is known")
-            case = here.case if anchor.scale is None else scaled(here.case, anchor.scale)
+            case = anchor.level.of(here.case) if anchor.level else here.case
             played = shortened.play(case)
         except (Refused, SimulationError, ValueError) as error:
             failure = failure or str(error)
@@ -186,7 +185,7 @@ def _known(anchor: Anchor, here: MeasuredCase, case: Case, played: Played, time:
     if base is not None:
         found["at"] = base.case.ranks
         found["linear"] = math.log(here.step_time / linear(here, base))
-        found["level"] = anchor.scale
+        found["level"] = anchor.level.scale if anchor.level else None
         found["base_features"] = _features(base)
     return found
 

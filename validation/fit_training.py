@@ -166,11 +166,11 @@ def _of_series(
     for contention, spread, value in tried:
         _set(name, value)
         compute = {"contention": contention, "spread": spread}
-        scale = anchor_of(first, rows, compute).scale
-        if scale is None:
+        level = anchor_of(first, rows, compute).level
+        if level is None:
             return []
         for row in scored:
-            logs[row.number].append(_log(row, compute, scale))
+            logs[row.number].append(_log(row, compute, level.scale))
     return [
         Residual(row.text("source_id"), row.text("series_id"), tuple(logs[row.number]))
         for row in scored

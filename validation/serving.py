@@ -29,6 +29,7 @@ from dpsim.core import constants
 from dpsim.core.constants import Constant
 from dpsim.core.record import Refused
 from dpsim.serving.described import taken_service
+from dpsim.serving.ends import between_tokens
 from dpsim.serving.fleet import Fleet
 from dpsim.serving.service import offered, played
 
@@ -65,7 +66,7 @@ def service_of(row: Mapping[str, str]) -> dict[str, Any]:
 def means(fleet: Fleet) -> dict[str, float]:
     """Mean TTFT and TPOT [ms], and how long requests are queued."""
     first = [one.first - one.came for one in fleet.served]
-    between = [(o.last - o.first) / (o.ask.answer - 1) for o in fleet.served if o.ask.answer > 1]
+    between = between_tokens(fleet)
     queued = [one.queued for one in fleet.served]
     found = {"ttft": first, "tpot": between, "queued": queued}
     return {name: 1e3 * float(np.mean(values)) for name, values in found.items()}

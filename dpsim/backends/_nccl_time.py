@@ -38,13 +38,11 @@ from dpsim.backends import Edge
 from dpsim.backends._nccl_graph import NcclGraph
 from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
-from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Hops, Tuning
+from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, SOCKETS, Hops, Tuning
 from dpsim.core import constants
 from dpsim.core.lean import dataclass
 from dpsim.core.many import root
 
-#: kinds whose bytes go through TCP connections
-SOCKETS = ("ethernet", "gvnic", "ipoib", "slingshot_ip")
 #: kinds whose NICs move GPUs' memory themselves where the GPUs let them
 REMOTE = ("infiniband", "omni_path", "roce")
 #: algorithms whose buffers fill as a ring's do

@@ -21,6 +21,8 @@ _ONE_PASS = ("all_gather", "reduce_scatter")
 _OLDEST_PAT = tables.PAT_CAPABILITY
 #: algorithms in which switches between the nodes add (SHARP); NCCL calls nvls_sharp NVLS too
 SHARP = ("collnet_direct", "collnet_chain", "nvls_sharp")
+#: kinds whose bytes go through TCP connections
+SOCKETS = ("ethernet", "gvnic", "ipoib", "slingshot_ip")
 ALGORITHMS = ("tree", "ring", "nvls", "nvls_tree", "pat", *SHARP)
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 #: operations with a root: NCCL has only rings for them, through which pieces pass like in a pipe
@@ -120,7 +122,7 @@ class Tuning:
     def _ll128(self) -> bool:
         graph = self.graph
         near = graph.nodes == 1 or graph.near
-        return graph.nvlink and near and graph.outside not in ("ethernet", "ipoib", "slingshot_ip")
+        return graph.nvlink and near and graph.outside not in SOCKETS
 
     def _streams(self, operation: str, algorithm: str) -> bool:
         """Whether the network's switches can carry out `operation` in this way."""

@@ -8,6 +8,7 @@ the size beyond the measured ones.  It is never larger than that of the model al
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpsim.cases.case import Case
@@ -90,13 +91,30 @@ def notes(cases: Sequence[Case], jitter: float) -> list[str]:
     for case in cases:
         if case.transport.calibration is None:
             continue
-        for text in _of(collectives(case)):
+        for text in (*_elsewhere(case), *_of(collectives(case))):
             said[f"calibration: {text}"] = None
         own, steps = case.scenario.variability.spread, case.transport.calibration.jitter
         if steps is not None and own != jitter and own == min(steps.jitter, 1.0):
             source = f"{steps.n} steps of {steps.ranks or 'unknown'} ranks"
             said[f"calibration: variability.jitter is {own:.2%}, measured on {source}"] = None
     return list(said)
+
+
+#: what tells devices apart: letters and digits, as in A100, H100, MI300X or 4090
+_KIND = re.compile(r"\b(?:[a-z]{1,3}\d{1,3}|mi\d{3}|\d{4})(?:x|a|s|ti)?\b")
+
+
+def _elsewhere(case: Case) -> Iterator[str]:
+    """Where curves that are used were measured on another kind of device."""
+    found = case.transport.calibration
+    if found is None or not found.curves or not found.device or case.device is None:
+        return
+    there, here = (_KIND.search(n.lower()) for n in (found.device, case.device.name))
+    if there and here and there[0] != here[0]:
+        yield (
+            f"its curves were measured on {found.device}, and here is {case.device.name}, whose "
+            "links may be others; measure there, or leave the calibration out"
+        )
 
 
 def _of(found: Iterable[Collective]) -> Iterator[str]:

@@ -49,9 +49,14 @@ class Variant:
         return replace(case, scenario=scenario, **given).knowing(case)
 
 
-def scaled(case: Case, level: float) -> Case:
-    """`case` with another level of compute."""
-    return Variant("calibrated", level=level).of(case)
+def scaled(case: Case, level: float, issuing: float = 1.0) -> Case:
+    """`case` with another level of compute, which launches that ranks who share a model take layer
+    by layer follow to the power of `issuing`."""
+    if issuing == 1.0 or not case.pace.least:
+        return Variant("calibrated", level=level).of(case)
+    launch = case.scenario.host.launch * level ** (issuing - 1.0)
+    host = replace(case.scenario.host, launch=launch)
+    return Variant("calibrated", {"host": host}, level=level).of(case)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ class Device:
     call the device's total [B], less than what is sold by what the driver and error correction
     keep; 0 where nobody has told.  `launch_overhead` is the least time one kernel takes on the
     stream [s]; `power` is the board power [W], `idle_power` what it draws with nothing to do [W],
-    each 0 where unknown; `compute_capability` is NVIDIA's, times ten (H100: 90), or 0;
+    each 0 where unknown; `compute_capability` is NVIDIA's, times ten (H100: 90), or 0; of other
+    makers `architecture` names what kernels are made for (cdna3), where their rates are known;
     `peer_bandwidth` is what all links to other devices (NVLink, xGMI) carry together, one way
     [B/s], as the library of collectives counts them, 0 where there are none; `gpudirect`
     says whether NICs can read and write its memory (GPUDirect RDMA), without which bytes for other
@@ -83,6 +84,7 @@ class Device:
     peer_bandwidth: units.NoBytesPerSecond = 0.0
     usable: units.Bytes = 0.0
     gpudirect: bool = True
+    architecture: Literal["cdna3", "cdna4"] | None = None
 
     def __post_init__(self) -> None:
         for dtype in self.peak:
@@ -91,10 +93,10 @@ class Device:
 
     @property
     def generation(self) -> str:
-        """NVIDIA's name of its architecture, in small letters, by compute capability; "other"
-        where there is none."""
+        """Its maker's name of its architecture, in small letters, NVIDIA's by compute capability;
+        "other" where there is none."""
         known = [name for low, name in _GENERATIONS if low <= self.compute_capability]
-        return known[-1] if known else "other"
+        return known[-1] if known else self.architecture or "other"
 
     @property
     def room(self) -> tuple[float, float, float]:

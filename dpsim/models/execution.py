@@ -28,13 +28,23 @@ _SINGLE = ("fp32", "tf32")
 #: shapes; B200 0.80, all layouts), times 0.98 for gradients of weights, a third of all products,
 #: which are 5 % slower (SimuMax on A100).  Volta: inside 0.74 (Jia et al., arXiv:1803.04014) to
 #: 0.9 (forums.developer.nvidia.com/t/79781) of bursts times what loops keep on Ampere, 0.68 to
-#: 0.82; chosen with published steps on V100 in view (docs/assumptions.md, A88)
-PRODUCTS = {"volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.52}
+#: 0.82; chosen with published steps on V100 in view (docs/assumptions.md, A88).  CDNA 3 and 4: of
+#: what a search for the best shape finds (MI300X 0.511, MI325X 0.600, MI355X 0.622:
+#: stas00/ml-engineering at 744d01e1) 0.84, the mean of what the figures above are of it on A100 and
+#: H100 (0.869, 0.803)
+PRODUCTS = {
+    "volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.52,
+    "cdna3": 0.47, "cdna4": 0.52,
+}  # fmt: skip
 #: elements of a sum at which products reach half of what they reach of very long ones: kh of
 #: k / (k + kh), fitted to the same tables of ai-dynamo/aiconfigurator (A100 140, L40S 138, H100 159
 #: and H200 142, B200 61, B300 34, GB200 44, GB300 62); no table has Volta's, which is
-#: Ampere's.  `PRODUCTS` are of sums of `WIDE` elements
-NARROW = {"volta": 140.0, "ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0}
+#: Ampere's; ROCm/aiter's tuned tables of 22,272 shapes on MI300X (243) and 866 on MI355X (163).
+#: `PRODUCTS` are of sums of `WIDE` elements
+NARROW = {
+    "volta": 140.0, "ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0,
+    "cdna3": 243.0, "cdna4": 163.0,
+}  # fmt: skip
 WIDE = 4096.0
 #: the same two of products in 32 bits.  Volta's fp32: 32 shapes of DeepBench on a V100 (500 and
 #: more rows, columns and elements of a sum), up to 0.2 s each, reach 0.84 of the peak in the median
@@ -46,11 +56,18 @@ SINGLE = {("volta", "fp32"): (0.84, 33.0), ("ampere", "tf32"): (0.70, 140.0)}
 #: backward.  flash: Dao, arXiv:2307.08691, and SimuMax's kernels on A100; Shah et al.,
 #: arXiv:2407.08608 (H100: 35 to 40 %).  flash3: the same, and its tables at 4,096 tokens and more.
 #: efficient: xformers' kernels in Dao's figures.  library: cuDNN's, which TransformerEngine takes
-#: on Hopper, and which are as fast as flash3 there (Shah et al., figures 5 and 6); elsewhere flash
+#: on Hopper, and which are as fast as flash3 there (Shah et al., figures 5 and 6); elsewhere flash.
+#: On CDNA 3 and 4 both are ROCm/aiter's: causal heads 128 wide in its table for MI300X and MI355X
 ATTENTION = {
-    "flash": {"ampere": (0.58, 0.48), "hopper": (0.37, 0.30)},
+    "flash": {
+        "ampere": (0.58, 0.48), "hopper": (0.37, 0.30),
+        "cdna3": (0.39, 0.33), "cdna4": (0.47, 0.33),
+    },
     "flash3": {"hopper": (0.65, 0.50)},
-    "library": {"ampere": (0.58, 0.48), "hopper": (0.65, 0.50)},
+    "library": {
+        "ampere": (0.58, 0.48), "hopper": (0.65, 0.50),
+        "cdna3": (0.39, 0.33), "cdna4": (0.47, 0.33),
+    },
     "efficient": {"ampere": (0.28, 0.22)},
 }
 #: backward's FLOP of flash attention over those that are counted, twice forward's: scores are

@@ -6,10 +6,9 @@ made of random numbers in 32 bits.
 
 * A layer norm is `moments` and `batch_normalization`: mean (h), squared difference (2 h), mean (h),
   the scale of every element (h), its products with input (3 h) and mean (2 h), their sum with the
-  shift (2 h, 3 h) | sums for shift, scale and both moments (4 h), seven products and a sign
-  (20 h), a sum of two gradients (3 h), two moments' shares spread (3 h each), of the squares
-  (4 h) times what is spread (3 h), and a sum of three (4 h).  Gradients of all that read its
-  output are added, (n + 1) h of n.
+  shift (2 h, 3 h) | 41 h in all, as recorded: sums for shift, scale and both moments, seven
+  products, a sign, and sums of what reaches the input by three ways.  Gradients of all that read
+  its output are added, (n + 1) h of n.
 * Dropout is a random number (1), its comparison (1.25), a cast (1.25) and two products (2, 3) |
   two products (3, 2).
 * The activation is of eight operations, 18 f | ten, 26 f: tanh, with a power of three.

@@ -88,6 +88,11 @@ class Bench:
                     error=error,
                     set=change,
                 )
+            held = base.memory.fits
+            if held in UNFIT_WORDS and point.memory.holds:
+                said = f"what efficiency and speed-up are relative to {UNFIT_WORDS[held]}"
+                where = f"on {base.ranks:,} rank{'s' * (base.ranks > 1)}"
+                self.warnings[f"{said} {where}; --relative-to takes another"] = None
             point = compared(point, base, base)
         return replace(point, set=change)
 

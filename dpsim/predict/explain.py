@@ -104,7 +104,9 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
         yield "twice the bandwidth", _short(case, Stretch(transfer=0.5)), 1.0
         yield "half the latency", _short(case, Stretch(latency=0.5)), 1.0
         yield "free communication", _short(without_communication(case)), 1.0
-    yield "twice the batch", _short(_twice_the_batch(case.scenario.batch).of(case)), 2.0
+    doubled = _twice_the_batch(case.scenario.batch).of(case)
+    if memory_of(doubled).holds or not memory_of(case).holds:
+        yield "twice the batch", _short(doubled), 2.0
     yield "twice the compute speed", _short(case, Stretch(compute=0.5)), 1.0
     if case.scenario.variability.varies:
         yield QUIET, _quiet(case), 1.0

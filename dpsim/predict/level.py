@@ -6,13 +6,14 @@ the measured count equals the measured one.  Several: more numbers are fitted (`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled
+from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled, with_micro_batches
 from dpsim.core.lean import dataclass
 from dpsim.core.places import below
 from dpsim.core.record import Refused
@@ -39,10 +40,15 @@ class BeyondPeak(Refused):
     """A measured step that is faster than any algorithm lets its device multiply."""
 
 
+class BeyondLoader(Refused):
+    """A measured step that is shorter than it takes to feed it."""
+
+
 @dataclass(frozen=True)
 class Level:
     """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`.
 
+    issuing      by what power of it the host's launches grow, where these durations hold them
     adjustment, fit  what else was fitted and how well, where there were several points
     references       the measured steps, as linear scaling has them
     findings         what of it no healthy machine explains
@@ -51,6 +57,7 @@ class Level:
     scale: float
     ranks: int
     step_time: float
+    issuing: float = 1.0
     adjustment: Adjustment | None = None
     fit: PointsFit | None = None
     references: tuple[Reference, ...] = ()
@@ -58,7 +65,9 @@ class Level:
 
     def of(self, case: Case) -> Case:
         """`case` as it was calibrated."""
-        return scaled(case, self.scale) if self.adjustment is None else self.adjustment.of(case)
+        if self.adjustment is None:
+            return scaled(case, self.scale, self.issuing)
+        return self.adjustment.of(case)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -103,8 +112,10 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]
     measured = tuple(map(reference, cases, targets))
     if len(points) == 1:
-        scale = _alone(cases[0], targets[0], play)
-        found = Level(scale, points[0].ranks, targets[0], references=measured)
+        issuing, scale = 1.0, _alone(cases[0], targets[0], play)
+        if scale > 1.0 and (less := _issuing(cases[0])) < 1.0:
+            issuing, scale = less, _alone(cases[0], targets[0], play, less, start=scale)
+        found = Level(scale, points[0].ranks, targets[0], issuing, references=measured)
         return replace(found, findings=tuple(of_level(found.of(cases[0]), scale)))
     try:
         start = _alone(cases[0], targets[0], play)
@@ -117,7 +128,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     _check_peak(adjusted.of(cases[0]))
     findings = (*of_level(adjusted.of(cases[0]), adjusted.compute), *of_fit(cases, fitted))
     return Level(
-        adjusted.compute, points[0].ranks, targets[0], adjusted, fitted, measured, findings
+        adjusted.compute, points[0].ranks, targets[0], 1.0, adjusted, fitted, measured, findings
     )
 
 
@@ -148,19 +159,54 @@ def _target(case: Case, point: MeasuredPoint) -> float:
         raise Refused(error.message, ("calibrate",)) from None
 
 
-def _alone(case: Case, target: float, play: Callable[[Case], float] | None) -> float:
+#: by how much is tried what bounds a layer
+_NUDGE = 0.05
+
+
+def _issuing(case: Case) -> float:
+    """By what power of the level launches grow where ranks share a model, and layers take their
+    kernels' launches or their work, whichever is longer.
+
+    One measured step tells of that of the two which bounds it: the least that both have to be
+    longer, in squares of logarithms, is in proportion to the time that either bounds.  So a step of
+    work says nothing of launches, and one that launches bound is theirs whole.
+    """
+    if not case.pace.least:
+        return 1.0
+    short = with_micro_batches(case, min(case.scenario.batch.accumulation, case.mesh.pipeline))
+    whole = _computed(short)
+    work = _computed(scaled(short, 1.0 + _NUDGE, 0.0)) - whole
+    return min(_NUDGE * whole / work - 1.0, 1.0) if work > 0 else 1.0
+
+
+def _computed(case: Case) -> float:
+    """What passes of all roles take in a step of `case` [s]."""
+    programs = case.programs.asked.programs
+    return math.fsum(
+        op.seconds for one in programs for op in one.ops if op.kind in ("forward", "backward")
+    )
+
+
+def _alone(
+    case: Case, target: float, play: Callable[[Case], float] | None, issuing: float = 1.0,
+    *, start: float = 1.0,
+) -> float:  # fmt: skip
     """The level at which `case` takes `target` [s], all else as modelled.
 
+    `start` is tried first, and with `issuing` no level below 1.
     Unless `play` is said, a long step is played in full only where a line says that the level is.
     """
-    least, start = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0, 1.0
+    least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
+    least = least if issuing == 1.0 else 1.0
     time = play or partial(step_time, tried=Tries())
     _check_fed(case, target)
     if play is None and filled(case) is not None:
         with suppress(Refused):
-            near = _solve(lambda scale: line_through(scaled(case, scale), time), target, least)
+            near = _solve(
+                lambda scale: line_through(scaled(case, scale, issuing), time), target, least
+            )
             start = near if near > least else start
-    scale = _solve(lambda scale: time(scaled(case, scale)), target, least, start)
+    scale = _solve(lambda scale: time(scaled(case, scale, issuing)), target, least, start)
     _check_peak(scaled(case, scale))
     return scale
 
@@ -171,7 +217,7 @@ def _check_fed(case: Case, target: float) -> None:
         return
     period = case.feed.made.period(case.feed.made.settled(target))
     if period > target:
-        raise Refused(
+        raise BeyondLoader(
             f"a step of {target:.4g} s is shorter than what the loader takes for its batches "
             f"({period:.4g} s); if it was measured with synthetic data, say synthetic: true",
             ("calibrate",),

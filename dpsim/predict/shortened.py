@@ -18,7 +18,7 @@ from functools import partial
 
 from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
-from dpsim.cases.variant import Variant, scaled, with_micro_batches
+from dpsim.cases.variant import Variant, with_micro_batches
 from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.core.lean import dataclass
@@ -63,7 +63,7 @@ def level(case: Case, calibrate: Calibrate) -> Level:
             found = solved(case, calibrate, partial(_of_line, ends, times))
         except Refused:
             break
-        if _straight(scaled(case, found.scale), ends, times[found.scale]):
+        if _straight(found.of(case), ends, times[found.scale]):
             return found
     return solved(case, calibrate, partial(step_time, tried=Tries()))
 

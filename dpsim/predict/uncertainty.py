@@ -238,8 +238,8 @@ def _whole(causes: Causes, case: Case, time: float) -> Causes:
 
 def collectives_range(case: Case, *, carried: bool = False) -> tuple[float, float]:
     """By what factors the time of all collectives may be off where nothing was measured; less in a
-    step that was `carried` from a calibrated one, whose departure from linear scaling is a cause of
-    its own."""
+    step that was `carried` from a calibrated one, at other counts beside its departure from linear
+    scaling."""
     if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
     name = "carried" if carried else "network"
@@ -297,9 +297,10 @@ def _losses(
 
 
 def _input_range(case: Case, start: int) -> Causes:
-    """What reading and decoding may cost that `start` ranks have not told."""
+    """What reading and decoding may cost that neither `start` ranks nor the scenario have told."""
     inside = doublings_inside(case, start) if case.topology else 0.0
-    if case.model.sample != "image" or not inside or case.scenario.input is not None:
+    given = case.scenario.input
+    if case.model.sample != "image" or not inside or not (given is None or given.assumed):
         return {}
     return {"input pipeline": (1.0, 1.0 + inside * (width("images.slow") - 1.0))}
 

@@ -172,11 +172,13 @@ def condensed(path: Sequence[Operation], most: int = 14) -> str:
     """The critical path with consecutive operations of one kind merged: "forward ×6 12 ms → …".
 
     On a long path, runs of one kind below 1 % of it are summed up at its end, and their
-    neighbours merge.
+    neighbours merge; where most of it is in such runs, as in a pipeline, kinds are told in all.
     """
     whole = sum(span.seconds for span in path)
     large = _without_small(path, 0.01 * whole) if len(path) > most else list(path)
     small = whole - sum(span.seconds for span in large)
+    if small > 0.5 * whole:
+        return _in_all(path)
     runs = []
     for kind, members in groupby(large, key=lambda span: span.op):
         spans = list(members)
@@ -193,6 +195,15 @@ def condensed(path: Sequence[Operation], most: int = 14) -> str:
         runs = [*runs[:half], f"… {len(runs) - 2 * half} more …", *runs[-half:]]
     rest = f" (and {show(small, 's', 3)} in small operations)" if len(large) < len(path) else ""
     return " → ".join(runs) + rest
+
+
+def _in_all(path: Sequence[Operation]) -> str:
+    """Kinds of operations of `path` with their counts and sums, the longest first."""
+    kinds: dict[str, list[float]] = {}
+    for span in path:
+        kinds.setdefault(clean(span.op).replace("_", "-"), []).append(span.seconds)
+    known = sorted(kinds.items(), key=lambda one: -sum(one[1]))
+    return ", ".join(f"{kind} ×{len(each)} {show(sum(each), 's')}" for kind, each in known)
 
 
 def _without_small(path: Sequence[Operation], least: float) -> list[Operation]:

@@ -19,12 +19,12 @@ from dpsim.describe.written import plain_data
 from dpsim.predict.document import to_json
 from dpsim.serving.decoder import decoder_of
 from dpsim.serving.described import LoadedService, read_service, taken_service
-from dpsim.serving.ends import Ends, ServedMeans, ends_of, means_of, paces
+from dpsim.serving.ends import Ends, ServedMeans, between_tokens, ends_of, means_of, paces
 from dpsim.serving.fleet import Fleet, RankRecord
 from dpsim.serving.pace import PARTS, StretchedPace
 from dpsim.serving.scheduler import BLOCK
 from dpsim.serving.service import Offered, offered, played
-from dpsim.serving.workload import shared_evenly
+from dpsim.serving.workload import counted, shared_evenly
 
 SCHEMA_VERSION = 1
 #: share of its time that an API server is busy from which on it is what limits
@@ -211,10 +211,10 @@ def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint
     service = loaded.service
     fleet = played(offer, service.requests, service.seed, loaded.base, share)
     served = fleet.served
-    between = [(o.last - o.first) / (o.ask.answer - 1) for o in served if o.ask.answer > 1]
+    between = between_tokens(fleet)
     span = max(one.last for one in served)
     own = means_of(fleet)
-    ends = _ends(loaded, offer, share, own)
+    ends = _ends(loaded, offer, share, own, bound=limit_of(fleet, span))
     return ServedPoint(
         replicas=offer.engine.replicas,
         gpus=offer.engine.replicas * offer.engine.tensor,
@@ -246,11 +246,13 @@ def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint
     )
 
 
-def _ends(loaded: LoadedService, offer: Offered, share: float, own: ServedMeans) -> Ends:
-    """Ends of intervals around `own` (`dpsim.serving.ends`)."""
+def _ends(
+    loaded: LoadedService, offer: Offered, share: float, own: ServedMeans, *, bound: str
+) -> Ends:
+    """Ends of intervals around `own`, whose limit is `bound` (`dpsim.serving.ends`)."""
     requests, found = loaded.service.requests, []
     for factor in paces():
-        if requests.concurrency is not None:
+        if requests.concurrency is not None and bound != "front_end":
             found.append(own.stretched(factor))
             continue
         other = replace(offer, pace=StretchedPace(offer.pace, factor))
@@ -331,10 +333,11 @@ def _compared(
     """`points` beside the first that serves as much a replica; those that keep up beside none, for
     they would put out more if more were asked."""
     wanted = loaded.service.serving.replicas
+    requests = counted(loaded.service.requests, loaded.base)
     even = [
         one for one in points
         if isinstance(one, ServedPoint)
-        and shared_evenly(loaded.service.requests, one.replicas / wanted)
+        and shared_evenly(requests, one.replicas / wanted)
     ]  # fmt: skip
     found: list[ServedPoint | UnservedPoint] = []
     for one in points:
@@ -376,7 +379,8 @@ def _assumptions(loaded: LoadedService) -> Iterable[str]:
 
 
 def _warnings(loaded: LoadedService, points: Several[ServedPoint | UnservedPoint]) -> Iterable[str]:
-    wanted, requests = loaded.service.serving.replicas, loaded.service.requests
+    wanted = loaded.service.serving.replicas
+    requests = counted(loaded.service.requests, loaded.base)
     if not all(shared_evenly(requests, one.replicas / wanted) for one in points):
         yield (
             f"{requests.concurrency or requests.count:,} requests are not shared evenly by "

@@ -2,7 +2,8 @@
 
 Steps are uncertain by the factors that TPOT had in published runs.  Where requests come whether or
 not others are answered, a slower pace does more than to stretch answers: queues grow, or it still
-keeps up.  Where each answer brings the next request, everything is stretched alike.  A first token
+keeps up.  Where each answer brings the next request, everything is stretched alike,
+but for API servers where these are the limit.  A first token
 is less sure than steps are, by TTFT's factors, but for the time that its request is queued.
 """
 
@@ -41,10 +42,15 @@ class Ends(NamedTuple):
     latency: tuple[float, float]
 
 
+def between_tokens(fleet: Fleet) -> list[float]:
+    """From token to token of every answer that has two [s]."""
+    return [(o.last - o.first) / (o.ask.answer - 1) for o in fleet.served if o.ask.answer > 1]
+
+
 def means_of(fleet: Fleet) -> ServedMeans:
     """What came out of a play."""
     served = fleet.served
-    between = [(o.last - o.first) / (o.ask.answer - 1) for o in served if o.ask.answer > 1]
+    between = between_tokens(fleet)
     return ServedMeans(
         tokens=sum(one.ask.answer for one in served) / max(one.last for one in served),
         ttft=float(np.mean([one.first - one.came for one in served])),

@@ -51,6 +51,13 @@ def fewer(requests: Requests, share: float) -> Requests:
     return replace(requests, count=count, rate=rate, concurrency=at_once)
 
 
+def counted(requests: Requests, base: Path) -> Requests:
+    """`requests` with the count of those in their file, where they are in one."""
+    if requests.file is None:
+        return requests
+    return replace(requests, count=len(_from_file(requests.file, base)))
+
+
 def shared_evenly(requests: Requests, share: float) -> bool:
     """Whether a `share` of the load is as much as is said: whole users, and requests to 1 %."""
     users = (requests.concurrency or 0) * share

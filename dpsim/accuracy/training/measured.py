@@ -42,12 +42,18 @@ def _check_time(value: float, unit: str, step: float) -> None:
 
 
 def _check_rate(row: TrainingRow, case: Case, value: float, step: float) -> None:
-    """Refused where a rate in samples or tokens is not that of a step of `step` [s]; of FLOP too
-    many things are counted to tell."""
+    """Refused where a rate in samples or tokens is not that of a step of `step` [s] with the batch
+    that the row states, tokens counted with their padding; of FLOP too many things are counted to
+    tell."""
     unit = row.text("unit")
     match = vocabulary().tables.throughput.fullmatch(unit.lower())
-    if match and _things(match["what"]) in ("tokens", *vocabulary().tables.samples):
+    what = _things(match["what"]) if match else ""
+    if not any(map(row.text, ("batch_per_gpu", "global_batch"))):
+        return
+    if what in ("tokens", *vocabulary().tables.samples):
         rate = _samples_per_second(row, case, value, unit)
+        length = row.get("seq_len") if what == "tokens" else None
+        rate *= case.model.tokens / length if length else 1.0
         found = case.global_batch / step
         if abs(rate / found - 1) > AGREE:
             raise Refused(

@@ -13,16 +13,15 @@ from dpsim.accuracy.mixture import MixturePart
 from dpsim.accuracy.platforms import MachineReading, Platform
 from dpsim.accuracy.scores import Scored, count_band, finite
 from dpsim.accuracy.training.baselines import baselines, linear
-from dpsim.accuracy.training.feeds import NOT_STATED, host_decoding
+from dpsim.accuracy.training.feeds import NOT_STATED
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
-from dpsim.predict.level import BeyondPeak, check_possible
+from dpsim.predict.level import BeyondLoader, BeyondPeak, Level, check_possible
 from dpsim.predict.uncertainty import interval
 
 #: measurements more uncertain than this are reported, not scored [%]
@@ -55,16 +54,17 @@ class TrainingOutcome:
 
 @dataclass(frozen=True)
 class Anchor:
-    """What the calibration row of a series tells: its case and the level of compute that it sets,
+    """What the calibration row of a series tells: its case and the level that it sets,
     or why it tells nothing; none of the three where nothing is calibrated.
 
-    beyond_peak  it tells nothing because its step is faster than the device can multiply
+    beyond       it tells nothing because its step is faster than the device can multiply, or than
+                 its loader feeds it
     """
 
     measured: MeasuredCase | None = None
-    scale: float | None = None
+    level: Level | None = None
     failure: str = ""
-    beyond_peak: bool = False
+    beyond: type[Refused] | None = None
 
 
 def calibration_row(rows: Sequence[TrainingRow]) -> TrainingRow | None:
@@ -94,15 +94,21 @@ def anchors_of(first: TrainingRow | None, rows: Sequence[TrainingRow]) -> Anchor
     padded texts that would need more than the device's peak without their padding; without what is
     assumed of loaders where the run that is calibrated on was faster than that."""
     anchors = Anchors(first, rows)
-    if first is not None and anchors.usual.beyond_peak and padded(first):
+    if first is not None and anchors.usual.beyond is BeyondPeak and padded(first):
         unpadded = [_unpadded(row) for row in rows]
         other = Anchors(unpadded[rows.index(first)], unpadded)
         if not other.usual.failure:
             return other
-    if first is not None and anchors.usual.failure and any(map(host_decoding, rows)):
-        unsaid = [replace(row, cells={**row.cells, "loader": NOT_STATED}) for row in rows]
+    if first is not None and anchors.usual.beyond is BeyondLoader and not first.text("loader"):
+        unsaid = [_undecoded(row) for row in rows]
         return Anchors(unsaid[rows.index(first)], unsaid)
     return anchors
+
+
+def _undecoded(row: TrainingRow) -> TrainingRow:
+    """`row` without what is assumed of its loader where it says nothing of one."""
+    told = row.text("loader") or NOT_STATED
+    return replace(row, cells={**row.cells, "loader": told})
 
 
 def _unpadded(row: TrainingRow) -> TrainingRow:
@@ -167,8 +173,9 @@ def anchor_of(
         found = shortened.level(measured.case, Calibrate(step_time=measured.step_time))
     except (Refused, SimulationError, ValueError) as error:
         failure = f"{assumed}, but {error}" if assumed else str(error)
-        return Anchor(failure=failure, beyond_peak=isinstance(error, BeyondPeak))
-    return Anchor(measured, found.scale)
+        beyond = type(error) if isinstance(error, BeyondPeak | BeyondLoader) else None
+        return Anchor(failure=failure, beyond=beyond)
+    return Anchor(measured, found)
 
 
 def _anchored(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
@@ -206,9 +213,9 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     base, here = anchor.measured, measured_case(row, reading=reading)
     if not (padded(row) or here.stand_in):  # whose work may be less than is counted
         check_possible(here.case, here.step_time)
-    if anchor.scale is None and here.stand_in:
+    if anchor.level is None and here.stand_in:
         raise Refused("only the size of this model is known: its compute needs a calibrated row")
-    case = scaled(here.case, anchor.scale) if anchor.scale is not None else here.case
+    case = anchor.level.of(here.case) if anchor.level else here.case
     played = shortened.play(case)
     ranks = base.case.ranks if base else None
     batches = math.log2(max(case.shares) / max(base.case.shares)) if base else None

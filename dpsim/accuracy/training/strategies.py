@@ -148,7 +148,17 @@ def _horovod(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]
         data["horovod"] = "0.20"
 
 
-_FACTS = {"ddp": _ddp, "fsdp": _fsdp, "fsdp1": _fsdp, "zero": _zero, "horovod": _horovod}
+def _gossip(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
+    """Workers are ranks, or nodes whose ranks average among themselves first."""
+    notes.append("a neighbour a step, beside the next one, as in Bluefog's benchmark")
+    if vocabulary().strategies.hierarchical.search(text):
+        data["inner"] = {"kind": "ddp"}
+
+
+_FACTS = {
+    "ddp": _ddp, "fsdp": _fsdp, "fsdp1": _fsdp, "zero": _zero, "horovod": _horovod,
+    "gossip": _gossip,
+}  # fmt: skip
 
 
 def date_of(row: TrainingRow) -> str:

@@ -11,7 +11,9 @@ step is the mean step of a round.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dpsim.collectives import BARRIER
@@ -34,7 +36,7 @@ class Trade(NamedTuple):
     groups   the groups that carry it out one after the other, each in full
     gathered what the ranks of a worker gather among them afterwards [B]
     before, after    what the device does before it leaves and when it is there
-    often    the share of `groups` that carry it out in one exchange, where they take turns
+    often    of `groups` that take turns, in what share of exchanges each carries it out
     """
 
     bytes: float
@@ -43,7 +45,7 @@ class Trade(NamedTuple):
     gathered: float = 0.0
     before: Work = Work()
     after: Work = Work()
-    often: float = 1.0
+    often: Mapping[str, float] = MappingProxyType({})
 
 
 def mean_step(job: Job, inner: Program, trade: Trade, rhythm: Rhythm) -> Program:
@@ -94,7 +96,7 @@ class _Round:
         for number, group in enumerate(trade.groups):
             done = self.issue.collective(
                 f"X{number or ''}", trade.operation, OUTER, trade.bytes,
-                group=group, after=(done,), repeats=weight * trade.often,
+                group=group, after=(done,), repeats=weight * trade.often.get(group, 1.0),
             )  # fmt: skip
         if trade.gathered:
             done = self.issue.collective(

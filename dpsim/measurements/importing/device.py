@@ -14,7 +14,7 @@ _GCN = {
     "gfx908": ("mi100",),
     "gfx90a": ("mi210", "mi250x-gcd"),
     "gfx942": ("mi300x", "mi325x"),
-    "gfx950": ("mi355x",),
+    "gfx950": ("mi350x", "mi355x"),
 }
 #: GeForce since Turing: the driver offers no peer-to-peer access over PCIe (`pcie_tree`)
 STAGED = ("rtx2080ti", "rtx3080", "rtx3090", "rtx4090", "rtx5090", "titan-rtx")

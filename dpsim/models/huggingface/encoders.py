@@ -45,8 +45,9 @@ HEADS = (
 #: share of the tokens that BERT's pretraining masks (Devlin et al., arXiv:1810.04805, section 3.1):
 #: at most 20 of 128, 77 of 512 (google-research/bert, `max_predictions_per_seq`)
 _MASKED = 0.15
-#: width of ELECTRA's base model (Clark et al., arXiv:2003.10555, table 6)
-_BASE = 768
+#: width of ELECTRA's base model, and the share that larger ones mask (Clark et al.,
+#: arXiv:2003.10555, table 6)
+_BASE, _MASKED_LARGE = 768, 0.25
 
 
 def behind(
@@ -91,6 +92,7 @@ def _replaced(config: Config, h: int, table: str, width: int, vocabulary: int) -
     """ELECTRA's discriminator head, and its generator, which words that are masked alone leave."""
     s, g = config.tokens, round(h / (3 if h == _BASE else 4))
     heads = max(g // 64, 1)
+    masked = _MASKED_LARGE if h > _BASE else _MASKED
     if g % heads:
         raise Refused(f"a generator {g:,} wide has no heads of 64", ("head",))
     told = LayerSum("discriminator_predictions")
@@ -104,7 +106,7 @@ def _replaced(config: Config, h: int, table: str, width: int, vocabulary: int) -
     made = [told.layer(read=s * h, wrote=s), narrowed.layer(read=s * width, wrote=s * g)]
     for i in range(config.layers("num_hidden_layers")):
         made += _block_layers(own, f"generator.layer.{i}", s)
-    return [*made, *_masked_words(g, table, width, vocabulary, math.ceil(_MASKED * s))]
+    return [*made, *_masked_words(g, table, width, vocabulary, math.ceil(masked * s))]
 
 
 def _classes(name: str, h: int) -> Layer:
