@@ -28,7 +28,7 @@ from dpsim.describe.scenario import load
 from dpsim.describe.sections import Calibrate
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.predict import shortened
-from dpsim.predict.level import level
+from dpsim.predict.level import BeyondPeak, level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import step_time
 
@@ -1156,7 +1156,7 @@ def test_padded_texts_beyond_the_peak_are_played_without_their_padding(tmp_path:
     assert not found.usual.failure
     assert anchor_of(table.rows[0], table.rows).beyond is BeyondPeak
     strange = replace(table.rows[0], cells=table.rows[0].cells | {"precision": "need beyond peak"})
-    assert not anchor_of(strange, table.rows).beyond_peak
+    assert anchor_of(strange, table.rows).beyond is None
 
 
 def test_blocks_that_do_not_divide_are_shared_out_to_stages(tmp_path: Path) -> None:
