@@ -618,6 +618,14 @@ def test_the_measured_group_takes_the_curve_itself(engine: str, tmp_path: Path) 
         assert took == pytest.approx(curve.at(op["bytes"]).seconds, rel=1e-9)
 
 
+@pytest.mark.parametrize(("machine", "said"), [("dgx-h100", False), ("dgx-a100", True)])
+def test_a_curve_of_another_kind_of_device_is_told(
+    machine: str, said: bool, tmp_path: Path
+) -> None:
+    found = predict(loaded(tmp_path, cluster={"machine": machine, "ranks": 8}))
+    assert any("curves were measured on" in text for text in warnings(found)) == said
+
+
 def test_both_engines_agree_with_measured_curves(tmp_path: Path) -> None:
     times = [predict(loaded(tmp_path, engine=e)).step_time_s for e in ("event", "vectorised")]
     assert times[0] == pytest.approx(times[1], rel=1e-9)

@@ -13,8 +13,10 @@ from dpsim.cases.case import Case
 from dpsim.compile.critical import critical_path
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.describe.sections import Calibrate
 from dpsim.predict.blame import blame
 from dpsim.predict.explain import what_if
+from dpsim.predict.level import level
 from dpsim.predict.player import play
 from dpsim.predict.prediction import predict
 
@@ -186,6 +188,22 @@ def test_ranks_that_share_a_model_take_their_launches_layer_by_layer() -> None:
         **{**whole, "host": {"launch": "50 us", "kernels": 0.5}}, parallel={"tensor": 4}
     )
     assert play(fused).step_time < 0.7 * play(case_of(**whole, parallel={"tensor": 4})).step_time
+
+
+@pytest.mark.parametrize(("launch", "power"), [("1 us", 0.0), ("10 ms", 1.0)])
+def test_a_longer_step_tells_of_launches_as_far_as_they_bound_it(launch: str, power: float) -> None:
+    """Of work that hides every launch nothing is told of them, so they stay as they are elsewhere;
+    launches that hide all work are what is longer."""
+    case = case_of(
+        cluster={"machine": "dgx-a100", "ranks": 4}, host={"launch": launch}, parallel={"tensor": 4}
+    )
+    found = level(case, Calibrate(step_time=1.5 * play(case).step_time))
+    assert found.issuing == pytest.approx(power, abs=1e-6)
+    least = found.of(case).pace.least * found.scale
+    assert least == pytest.approx(case.pace.least * found.scale**power, rel=1e-9)
+    shorter = level(case, Calibrate(step_time=0.8 * play(case).step_time))
+    assert shorter.issuing == 1.0
+    assert play(shorter.of(case)).step_time == pytest.approx(0.8 * play(case).step_time, rel=1e-8)
 
 
 def test_layers_with_durations_of_their_own_are_issued_already() -> None:

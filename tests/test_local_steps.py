@@ -227,6 +227,45 @@ def test_all_send_once_and_get_once_for_each_neighbour_of_the_graph(workers: int
     assert f"{2 * far[-1]} further on" not in groups
 
 
+def inner_outer(nodes: int, **more: Any) -> dict[str, Any]:
+    """On `nodes` servers of eight GPUs, one of which sends outside in each step."""
+    strategy = {"kind": "gossip", "topology": "inner_outer", **more}
+    return {
+        "model": {"name": "resnet50"}, "cluster": {"machine": "p3.16xlarge", "nodes": nodes},
+        "batch": {"per_device": 32}, "strategy": strategy,
+        "compute": {"contention": 0, "spread": 0},
+    }  # fmt: skip
+
+
+def test_one_rank_of_each_node_in_turn_sends_to_another_node() -> None:
+    """An eighth of all messages leave a node, in turn for the node 1, 2 and 4 further on."""
+    case = Case(taken(inner_outer(8)).scenario, Path())
+    cast = case.programs.cast(None)
+    outside = {f"{far} nodes further on": far for far in (1, 2, 4)}
+    assert {tuple(part) for part in cast.groups["inside"]} == {
+        tuple(range(at, at + 8)) for at in range(0, 64, 8)
+    }
+    for name, far in outside.items():
+        sent = {(a, b) for lap in cast.groups[name]
+                for a, b in zip(lap, (*lap[1:], lap[0]), strict=True)}  # fmt: skip
+        assert sent == {(rank, (rank + 8 * far) % 64) for rank in range(64)}
+    often = {op.group: op.repeats for op in cast.programs[0].ops if op.exchanges}
+    assert often == pytest.approx({"inside": 7 / 8, **dict.fromkeys(outside, 1 / 24)})
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_node_sends_the_parameters_of_one_rank_a_step(overlap: bool) -> None:
+    """Over its one NIC, whatever the number of nodes; beside the next step nobody sees them."""
+    alone, few, many = (
+        dpsim.predict(inner_outer(nodes, overlap=overlap)).points[0] for nodes in (1, 2, 16)
+    )
+    assert few["bytes_sent_per_rank"] == pytest.approx(4 * 25_557_032)
+    sent = 4 * 25_557_032 / 3.125e9
+    apart = few.step_time_s - alone.step_time_s, many.step_time_s - few.step_time_s
+    assert (apart[0] < 0.1 * sent) if overlap else (0.9 * sent < apart[0] < 2.0 * sent)
+    assert apart[1] < 0.5 * sent
+
+
 @pytest.mark.parametrize(("ranks", "copies"), [(2, 1), (4, 2), (5, 2)])
 def test_of_two_workers_each_has_one_neighbour_s_parameters(ranks: int, copies: int) -> None:
     parts = point(ranks, strategy={"kind": "gossip", "neighbours": 2}).memory.parts
@@ -331,6 +370,9 @@ def test_time_to_train_counts_on_the_samples_that_are_known() -> None:
             r"strategy.neighbours: 4 neighbours: of 5 workers each has 3",
         ),
         (2, diloco(outer_dtype="fp3"), r"outer_dtype"),
+        (6, {"kind": "gossip", "topology": "inner_outer"}, r"needs nodes of 3 or more that 6"),
+        (4, {"kind": "gossip", "topology": "inner_outer", "neighbours": 2}, r"a worker meets one"),
+        (4, {"kind": "gossip", "topology": "inner_outer", "workers": 2}, r"one rank each"),
     ],
 )
 def test_what_cannot_be_is_refused(ranks: int, strategy: dict[str, Any], said: str) -> None:

@@ -629,6 +629,18 @@ def test_what_is_lighter_keeps_less_and_is_what_its_keys_set(strategy: dict[str,
             assert less or one.what == "buckets"
 
 
+@pytest.mark.parametrize("kind", ["fsdp", "fsdp1"])
+def test_whole_gradients_between_micro_batches_are_what_goes_first(kind: str) -> None:
+    """32 GB of them, of a model of 8 B parameters in fp32, are kept for two micro-batches."""
+    data = {
+        "model": {"huggingface": "llama-3-8b.json", "sequence_length": 4096},
+        "cluster": {"machine": "p5.48xlarge", "nodes": 16}, "strategy": {"kind": kind},
+        "batch": {"per_device": 2, "accumulation": 2},
+        "precision": {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"},
+    }  # fmt: skip
+    assert any("strategy.no_sync: false" in line for line in advised(data))
+
+
 def test_one_rule_says_which_of_them_help_a_rank_that_is_alone() -> None:
     """The advice and `plan --largest` ask the same question of a single GPU."""
     one = {"machine": "two-rtx3090", "ranks": 1}

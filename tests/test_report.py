@@ -406,6 +406,16 @@ def test_condensed_path_keeps_the_time() -> None:
     assert condensed([]) == ""
 
 
+def test_a_path_of_short_runs_is_told_by_kinds() -> None:
+    """As in a pipeline, where forward and backward take turns."""
+    path = [
+        Operation(0, "compute", "L", kind, "", 0.0, float(at), float(at), at + 1.0)
+        for at, kind in enumerate(("forward", "backward") * 200)
+    ]
+    path.append(Operation(0, "network", "AR0", "all_reduce", "", 0.0, 400.0, 400.0, 401.0))
+    assert condensed(path) == "forward ×200 200 s, backward ×200 200 s, all-reduce ×1 1 s"
+
+
 # -- advice ---------------------------------------------------------------------------------------
 
 LLAMA = """

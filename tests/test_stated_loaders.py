@@ -99,6 +99,22 @@ def test_a_run_that_was_faster_than_its_host_is_assumed_to_be_tells_otherwise(
     assert "the host decodes" not in one.machine
 
 
+def test_what_a_row_says_of_its_loader_is_never_dropped(tmp_path: Path) -> None:
+    first = predicted(tmp_path, "2000 images/s per node", {8: 6000.0, 16: 1.0}, PADDLE)[0]
+    assert first.status == "refused"
+    assert "shorter than what the loader takes" in first.reason
+
+
+def test_an_assumed_rate_leaves_the_input_pipeline_unsure(tmp_path: Path) -> None:
+    """Where it limits nothing, the interval is as wide as where nothing is known of a loader."""
+    quick = {**PADDLE, "precision": "FP32"}
+    known, unknown = (
+        predicted(tmp_path, loader, {1: 100.0, 8: 1.0}, quick)[1] for loader in ("", "not stated")
+    )
+    assert known.predicted == pytest.approx(unknown.predicted, rel=1e-6)
+    assert known.low <= unknown.low * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(("words", "told"), [("", True), (" per node", False)])
 def test_how_a_bare_rate_is_read_is_told(tmp_path: Path, words: str, told: bool) -> None:
     _, one = predicted(tmp_path, f"1000 images/s{words}", {1: 300.0, 16: 1.0})

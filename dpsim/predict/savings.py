@@ -171,6 +171,15 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[Variant]:
         yield Variant(f"{keys} and stages: balanced", split, "the same global batch")
 
 
+def _each_reduced(case: Case) -> Iterator[Variant]:
+    """Shards of gradients instead of whole ones between micro-batches."""
+    strategy = case.scenario.strategy
+    if case.scenario.batch.accumulation > 1 and strategy.sharded and hasattr(strategy, "no_sync"):
+        cost = "gradients are reduced in every micro-batch"
+        for one in strategy.changed("sharded", cost, no_sync=False) if strategy.no_sync else ():
+            yield Variant("strategy.no_sync: false", {"strategy": one.strategy}, cost)
+
+
 def _lighter(what: str) -> Saving:
     """What the strategy itself offers of that kind."""
 
@@ -295,6 +304,7 @@ SAVINGS: tuple[Saving, ...] = (
     _lighter("buckets"),
     _flash,
     _quantised,
+    _each_reduced,
     _stages,
     _recompute,
     _sequence,

@@ -234,14 +234,10 @@ class Fsdp(Strategy):
     # -- memory -------------------------------------------------------------------------------
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
-        """Everything sharded, over all ranks and after forward, gradients in every micro-batch;
-        states on the host."""
+        """Everything sharded, over all ranks and after forward; states on the host."""
         if self.reshard_after_forward not in (True, None):
             cost = "parameters are gathered in every pass"
             yield from self.changed("sharded", cost, reshard_after_forward=True)
-        if self.no_sync:
-            cost = "gradients are reduced in every micro-batch"
-            yield from self.changed("sharded", cost, no_sync=False)
         if self.shard is not None:
             yield from self.changed("sharded", "gathers cross all nodes", shard=None)
         if not split:

@@ -217,9 +217,6 @@ class Fsdp1(Strategy):
         if self.sharding_strategy != "FULL_SHARD":
             cost = "parameters are gathered in every pass"
             yield from self.changed("sharded", cost, sharding_strategy="FULL_SHARD", shard=None)
-        if self.no_sync:
-            cost = "gradients are reduced in every micro-batch"
-            yield from self.changed("sharded", cost, no_sync=False)
         if not split:
             yield from self.offloading(3)
 
