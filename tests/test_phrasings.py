@@ -159,6 +159,7 @@ NODES: list[tuple[str, int, str, str, str, str]] = [
     ("RTX PRO 6000 Blackwell Server Edition", 8, "PCIe 5.0", "", "rtx-pro-6000-8", "rtx-pro-6000"),
     ("AMD Instinct MI300X OAM 192GB", 8, "Infinity Fabric", "", "mi300x-8", "mi300x"),
     ("AMD Instinct MI355X", 8, "XGMI", "", "mi355x-8", "mi355x"),
+    ("AMD Instinct MI350X", 8, "XGMI", "", "mi350x-8", "mi350x"),
     ("GTX 1080 Ti", 8, "single-root PCIe switch", "", "single-root-pcie3", "gtx1080ti"),
 ]  # fmt: skip
 
@@ -171,7 +172,6 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("Intel Gaudi 3", 8, "", "Gaudi"),
     ("AWS Trainium2", 16, "", "Trainium"),
     ("AMD Instinct MI250X", 8, "Infinity Fabric", "MI250"),
-    ("AMD Instinct MI350X", 8, "XGMI", "MI350X"),
     ("NVIDIA A1000", 2, "", "nearest"),
     ("A100X", 2, "PCIe", "nearest"),
     ("H100", 12, "", "GPUs? in a node|at most|in a node"),

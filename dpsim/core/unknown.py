@@ -85,6 +85,8 @@ def by_meaning(name: str, known: Iterable[str]) -> list[str]:
     if meant:
         return meant[:1]
     asked = _plain(name)
+    if same := [other for other in names if _plain(other) == asked]:
+        return same[:1]
     parts = [other for other in names if _part(asked, other)]
     parts += [other for other in names if len(other) >= 3 and _begins(asked, _plain(other))]
     spelt = difflib.get_close_matches(name, parts, n=1, cutoff=_SURE)
@@ -134,9 +136,13 @@ def _there(word: str, names: list[str]) -> str:
 
 
 def _part(asked: str, other: str) -> bool:
-    """Whether `asked` stands in `other` from the beginning of a word or number on."""
+    """Whether `asked` stands in `other` from the beginning of a word or number on; of a letter and
+    a digit, as of kinds of cloud machines, at its very beginning."""
+    if len(asked) < 3:
+        own = re.fullmatch(r"[a-z]\d", asked)
+        return own is not None and re.match(rf"{asked}(?!\d)", other.lower()) is not None
     starts = (found.start() for found in re.finditer(r"[a-z]+|\d+", other.lower()))
-    return len(asked) >= 3 and any(_plain(other[at:]).startswith(asked) for at in starts)
+    return any(_plain(other[at:]).startswith(asked) for at in starts)
 
 
 def _begins(asked: str, other: str) -> bool:

@@ -276,6 +276,12 @@ def _find(
     return folder / f"{name}.yaml", f"{name}.yaml"
 
 
+@lru_cache(maxsize=1)
+def _products() -> frozenset[str]:
+    """What makers call the devices that are known."""
+    return frozenset(load_device(device).name for device in device_names())
+
+
 def _instead(name: str, what: str) -> str:
     """The sentence for a device's name where a machine is needed, or the other way round."""
     if what == "device" and name in machine_names():
@@ -289,6 +295,7 @@ def _instead(name: str, what: str) -> str:
     if unknown.by_meaning(name, machine_names()):
         return ""
     devices = {load_device(device).name for device in unknown.by_meaning(name, device_names())}
+    devices = set(unknown.by_meaning(name, sorted(_products()))) or devices
     if not devices:
         return ""
     known = machines_by_device()
