@@ -51,6 +51,18 @@ def test_intervals_hold_what_was_left_out_and_beat_a_constant() -> None:
     assert own < 0.9 * constant
 
 
+def test_no_interval_reaches_farther_below_than_it_may() -> None:
+    """What lies below is missed, whatever the widths, and counts as missed."""
+    causes, logs, groups = _made(600)
+    most = np.where(np.arange(600) % 2 == 0, 0.05, math.inf)
+    found = _fit_intervals.learned(causes, logs, groups, most)
+    assert (found.below <= most).all()
+    missed = -logs[most < 1] > 0.05
+    assert 0 < missed.mean() < 0.9
+    free = _fit_intervals.learned(causes, logs, groups)
+    assert found.factor >= free.factor
+
+
 def test_widths_are_widened_where_sources_differ() -> None:
     """One source of four is off by 1, which the other three do not tell."""
     causes, logs, groups = _made(400)

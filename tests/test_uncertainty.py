@@ -163,7 +163,7 @@ def test_compute_alone_may_be_off_as_a_step_of_nothing_else() -> None:
 
 def test_what_lies_far_from_the_calibrated_run_is_less_sure() -> None:
     """Fixed global batch: two doublings of ranks are two halvings of a rank's samples."""
-    found = case(batch={"global": 512})
+    found = scaled(case(batch={"global": 512}), 2.0)
     causes = interval(found, play(found), 2).causes
     fast, slow = (FITTED[f"interval.batch.{end}"].value for end in ("fast", "slow"))
     assert causes["another batch"] == pytest.approx((fast**-2, slow**2))
@@ -196,19 +196,38 @@ def test_linear_scaling_keeps_what_a_rank_does_in_a_second() -> None:
 def test_a_calibrated_step_far_longer_than_predicted_may_have_been_that_run_alone() -> None:
     eight, name = bert(8), "doubted calibration"
     first, last = DOUBTED
-    assert name not in interval(scaled(eight, first), play(eight), 2).causes
-    between = interval(scaled(eight, math.sqrt(first * last)), play(eight), 2).causes[name]
+
+    def causes_of(found: Case, at: int) -> Any:
+        return interval(found, play(found), at).causes
+
+    assert name not in causes_of(scaled(eight, first), 2)
+    between = causes_of(scaled(eight, math.sqrt(first * last)), 2)[name]
     assert between == pytest.approx(((first * last) ** -0.25, 1.0))  # half way, half of it
     level = 2.0 * last
-    causes = interval(scaled(eight, level), play(eight), 2).causes
-    assert causes[name] == pytest.approx((1.0 / level, 1.0))
-    assert name not in interval(scaled(eight, level), play(eight), 8).causes
+    assert causes_of(scaled(eight, level), 2)[name] == pytest.approx((1.0 / level, 1.0))
+    assert name not in causes_of(scaled(eight, level), 8)
     known = {"run to run": (1.0, 1.0)}
     doubted = {**known, name: (0.1, 1.0)}
     assert efficiency_interval(known, doubted) == (1.0, 1.0)  # both are of that run
     size = {"name": "scaled", "like": "resnet50", "parameters": 40_000_000}
     unknown = scaled(case(model=size), level)  # a level says nothing where compute is not known
-    assert name not in interval(unknown, play(unknown), 2).causes
+    assert name not in causes_of(unknown, 2)
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.3])
+def test_a_measured_step_does_not_make_devices_faster(slower: float) -> None:
+    """VGG-16 over 10 Gbit/s is far from linear scaling; no farther down than without the measured
+    step do intervals reach, and causes still make up all of them."""
+    vgg = {"model": {"name": "vgg16"}, "cluster": {"machine": "rack-10gbe", "nodes": 16}}
+    bare = case(**vgg)
+    own = interval(bare, play(bare), None)
+    calibrated = scaled(bare, slower)
+    linear = play(calibrated).step_time / 3
+    found = interval(calibrated, play(calibrated), 1, linear=linear)
+    assert found.low == pytest.approx(own.low, rel=1e-3 if slower == 1.0 else 0.3)
+    assert found.low >= own.low * (1 - 1e-6)
+    ends = [math.log(min(ends)) for ends in found.causes.values() if min(ends) < 1]
+    assert math.exp(-math.hypot(*ends)) * play(calibrated).step_time == pytest.approx(found.low)
 
 
 def test_causes_add_in_quadrature_of_their_logarithms() -> None:

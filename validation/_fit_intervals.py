@@ -167,19 +167,21 @@ def _part(cause: Cause, width: float, side: int) -> Array:
     return cause.shapes[side]((cause.below, cause.above)[side], width)
 
 
-def fitted(causes: Causes, logs: Array, weights: Array) -> Widths:
-    """The widths with the least interval score on ln(measured / predicted), below and above."""
+def fitted(causes: Causes, logs: Array, weights: Array, most: Array | None = None) -> Widths:
+    """The widths with the least interval score on ln(measured / predicted), below and above;
+    `most`: how far below intervals reach at the most, whatever their widths."""
+    free = np.full(len(logs), math.inf)
     return (
-        _side(causes, -logs, weights / weights.sum(), 0),
-        _side(causes, logs, weights / weights.sum(), 1),
+        _side(causes, -logs, weights / weights.sum(), 0, free if most is None else most),
+        _side(causes, logs, weights / weights.sum(), 1, free),
     )
 
 
-def _side(causes: Causes, beyond: Array, weights: Array, side: int) -> Array:
+def _side(causes: Causes, beyond: Array, weights: Array, side: int, most: Array) -> Array:
     from scipy.optimize import minimize
 
     def loss(widths: Array) -> float:
-        half = _half(causes, widths, side)
+        half = np.minimum(_half(causes, widths, side), most)
         outside = _ROUND * np.logaddexp(0.0, (beyond - half) / _ROUND)
         return float((weights * (half + OUTSIDE * outside)).sum())
 
@@ -224,23 +226,26 @@ class Learned:
         return float(np.sqrt((n - 1) / n * ((drawn - drawn.mean()) ** 2).sum())) if n > 1 else 0.0
 
 
-def learned(causes: Causes, logs: Array, groups: Array) -> Learned:
-    """The widths, with every group of `groups` left out once."""
+def learned(causes: Causes, logs: Array, groups: Array, most: Array | None = None) -> Learned:
+    """The widths, with every group of `groups` left out once; `most` as `fitted` has it."""
     weights = weights_of(groups)
+    most = np.full(len(logs), math.inf) if most is None else most
     below, above = np.zeros(len(logs)), np.zeros(len(logs))
     without = []
     for group in np.unique(groups):
         out = groups == group
-        widths = fitted(chosen(causes, ~out), logs[~out], weights[~out])
+        widths = fitted(chosen(causes, ~out), logs[~out], weights[~out], most[~out])
         without.append(widths)
         below[out], above[out] = half_widths(chosen(causes, out), widths)
-    needed = np.maximum(-logs / below, logs / above)
+    # no factor holds what lies below `most`
+    needed = np.where(-logs > most, math.inf, np.maximum(-logs / below, logs / above))
     others = np.ones(len(logs))
     for group in np.unique(groups):
         out = groups == group
         others[out] = _factor(needed[~out], weights[~out])
-    whole, factor = fitted(causes, logs, weights), _factor(needed, weights)
-    return Learned(whole, tuple(without), below * others, above * others, factor)
+    whole, factor = fitted(causes, logs, weights, most), _factor(needed, weights)
+    below = np.minimum(below * others, most)
+    return Learned(whole, tuple(without), below, above * others, factor)
 
 
 def _factor(needed: Array, weights: Array) -> float:

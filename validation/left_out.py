@@ -81,18 +81,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {"errors": _errors([r for r in rows if r["kind"] == "calibrated"])}
     made = {}
-    every = _left_out_rows.of_kind(rows, "uncalibrated")
+    every = list(_left_out_rows.of_kind(rows, "uncalibrated"))
     levels = [r for r in every if r["source"] not in SHARED and r["told"]]
-    runs = list(_left_out_rows.of_kind(rows, "calibrated"))
-    if runs:
-        causes = _fit_intervals.calibrated(runs)
-        found, figures["calibrated"] = _judged(runs, causes, "source")
-        made |= _constants(causes, found, runs, names)
+    runs, ends = list(_left_out_rows.of_kind(rows, "calibrated")), dict[str, float]()
     if levels:
         causes = _fit_intervals.uncalibrated(levels)
         found, figures["uncalibrated"] = _judged(levels, causes, "source")
         told = _constants(causes, found, levels, names)
         made |= {f"compute.{name}": constant for name, constant in told.items()}
+        ends = _fast_ends(every, levels, found)
+    if runs:
+        causes = _fit_intervals.calibrated(runs)
+        found, figures["calibrated"] = _judged(runs, causes, "source", ends)
+        made |= _constants(causes, found, runs, names)
     if write:
         kept = {k: c for k, c in shipped("training").items() if not k.startswith("interval.")}
         own = {f"interval.{name}": constant for name, constant in made.items()}
@@ -149,11 +150,34 @@ def _collectives(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]
 # -- intervals ------------------------------------------------------------------------------------
 
 
-def _judged(rows: Sequence[Row], causes: Causes, group: str) -> tuple[Learned, dict[str, Any]]:
+def _fast_ends(rows: Sequence[Row], levels: Sequence[Row], found: Learned) -> dict[str, float]:
+    """ln(fast end / measured) of uncalibrated predictions by row: of `levels` as learned without
+    their sources, of others, which were never learned from, by the widths of all."""
+    ends = dict(zip((r["row"] for r in levels), found.below, strict=True))
+    others = [r for r in rows if r["row"] not in ends]
+    if others:
+        causes = _fit_intervals.uncalibrated(others)
+        below = _fit_intervals.half_widths(causes, found.widths)[0] * found.factor
+        ends |= dict(zip((r["row"] for r in others), below, strict=True))
+    return {r["row"]: -r["log"] - float(ends[r["row"]]) for r in rows}
+
+
+def _no_faster(rows: Sequence[Row], ends: Mapping[str, float]) -> Array:
+    """How far calibrated intervals reach below at the most: to the fast `ends` of uncalibrated
+    ones, as `dpsim.predict.uncertainty` draws them in."""
+    found = np.array([-(ends.get(row["row"], -math.inf) + row["log"]) for row in rows])
+    free = np.array([row.get("stand_in", False) for row in rows])
+    return np.where((found > 0) & ~free, found, math.inf)
+
+
+def _judged(
+    rows: Sequence[Row], causes: Causes, group: str, ends: Mapping[str, float] = {}
+) -> tuple[Learned, dict[str, Any]]:
     """What is learned, and its figures on groups left out, table by table."""
     logs = np.array([row["log"] for row in rows])
     groups = np.array([row[group] for row in rows])
-    found = _fit_intervals.learned(causes, logs, groups)
+    most = _no_faster(rows, ends) if ends else None
+    found = _fit_intervals.learned(causes, logs, groups, most)
     plain = _fit_intervals.constant(logs, groups)
     tables = np.array([row["table"] for row in rows])
     figures = {}

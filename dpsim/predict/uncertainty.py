@@ -34,6 +34,10 @@ lengths of texts       between half and all of their longest, where they vary (`
 little known device    per root of the doublings of ranks since the calibrated run, where no runs
                        tell the share of peak that such devices reach in such dtypes
 
+A measured step tells how slow a run is, and nothing of devices that would be faster than others:
+where a calibrated interval reaches below the fast end of the same step uncalibrated, its causes are
+drawn in there.
+
 Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
 0.56-1.1 of measured times at large sizes over eight machines.  Durations that a scenario gives for
 a machine count as measured on one rank.  Only a toy without a machine, with explicit durations and
@@ -54,7 +58,7 @@ from dpsim.core import plugins
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
 from dpsim.predict.routing import causes_of_experts
-from dpsim.predict.widths import compute_range, departure, doubt_of, step_range, width
+from dpsim.predict.widths import compute_range, departure, doubt_of, stands_in, step_range, width
 
 NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
@@ -121,6 +125,8 @@ def interval(
         causes["host (prior)"] = _host_range(case, time)
     if time > 0:
         causes |= _drawn(case, played, calibrated_at)
+    if calibrated_at is not None and fitted is None and time > 0:
+        causes = _no_faster(causes, case, played, lanes)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
 
@@ -203,6 +209,23 @@ def _from_linear(case: Case, played: Played, linear: float | None) -> Causes:
     if doubt > 0:
         found[DOUBTED] = (math.exp(-doubt), 1.0)
     return found
+
+
+def _no_faster(causes: Causes, case: Case, played: Played, lanes: Lanes) -> Causes:
+    """`causes` of a calibrated step, drawn in at the fast end to that of the same step
+    uncalibrated, where the layers of the model are known."""
+    level, time = case.compute_scale, played.step_time
+    if case.machine is None or stands_in(case) or level <= 0:
+        return causes
+    [bare] = lanes(case, [Stretch(compute=1.0 / level)], played) if level != 1.0 else [time]
+    low, least = _quadrature(causes)[0], bare * step_range(case, bare)[0] / time
+    if not low < least < 1.0:
+        return causes
+    share = math.log(least) / math.log(low)
+    return {
+        name: (max(min(ends), _LEAST) ** share, max(ends)) if min(ends) < 1.0 else ends
+        for name, ends in causes.items()
+    }
 
 
 def _told(causes: Causes, fitted: Causes | None) -> Causes:
