@@ -24,6 +24,7 @@ from dpsim.predict.widths import (
     LEAST_OVER,
     MOST_OVER,
     compute_range,
+    little_known,
     overhead,
     reference,
     step_range,
@@ -147,12 +148,29 @@ def test_a_step_is_the_less_sure_the_longer_it_takes_over_its_multiplications() 
         assert overhead(one, times * bare) == pytest.approx(math.log(times) - LEAST_OVER)
     assert overhead(one, 1.2 * bare) == 0.0
     assert overhead(one, 40.0 * bare) == MOST_OVER - LEAST_OVER
-    any_, over = (FITTED[f"interval.compute.{name}.slow"].value for name in ("any", "overhead"))
-    wide = math.hypot(math.log(any_), (math.log(5.0) - LEAST_OVER) * math.log(over))
+    causes = {"any": 1.0, "small": 1.0, "overhead": math.log(5.0) - LEAST_OVER}  # of BERT on a V100
+    wide = math.hypot(
+        *(k * math.log(FITTED[f"interval.compute.{n}.slow"].value) for n, k in causes.items())
+    )
     assert step_range(one, 5.0 * bare)[1] == pytest.approx(math.exp(wide))
     model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
     amd = case(model=model, cluster={"machine": "mi300x-8", "ranks": 1})
     assert overhead(amd, 1e-3) == overhead(amd, 1e3) == MOST_OVER - LEAST_OVER
+
+
+@pytest.mark.parametrize(
+    ("device_class", "parameters", "known"),
+    [
+        ("volta.half", 2e9, set()), ("turing.fp32", 2e9, {"single"}),
+        ("ampere.tf32", 1e8, {"single", "small"}), ("hopper.fp8", 7e9, {"newer"}),
+        ("other.half", 1e8, {"newer", "small"}),
+    ],
+)  # fmt: skip
+def test_what_makes_compute_less_sure_is_known_before_a_run(
+    device_class: str, parameters: float, known: set[str]
+) -> None:
+    found = little_known(device_class, parameters)
+    assert {name for name, told in found.items() if told} == known
 
 
 def test_compute_alone_may_be_off_as_a_step_of_nothing_else() -> None:
@@ -163,12 +181,12 @@ def test_compute_alone_may_be_off_as_a_step_of_nothing_else() -> None:
 
 def test_what_lies_far_from_the_calibrated_run_is_less_sure() -> None:
     """Fixed global batch: two doublings of ranks are two halvings of a rank's samples."""
-    found = scaled(case(batch={"global": 512}), 2.0)
+    found, plain = scaled(case(batch={"global": 512}), 3.5), scaled(case(), 3.5)
     causes = interval(found, play(found), 2).causes
     fast, slow = (FITTED[f"interval.batch.{end}"].value for end in ("fast", "slow"))
     assert causes["another batch"] == pytest.approx((fast**-2, slow**2))
-    assert "another batch" not in interval(case(), play(case()), 2).causes
-    told = interval(case(), play(case()), 2, batches=-1.0).causes
+    assert "another batch" not in interval(plain, play(plain), 2).causes
+    told = interval(plain, play(plain), 2, batches=-1.0).causes
     assert told["another batch"] == pytest.approx((1 / fast, slow))
 
 
@@ -225,7 +243,7 @@ def test_a_measured_step_does_not_make_devices_faster(slower: float) -> None:
     linear = play(calibrated).step_time / 3
     found = interval(calibrated, play(calibrated), 1, linear=linear)
     assert found.low == pytest.approx(own.low, rel=1e-3 if slower == 1.0 else 0.3)
-    assert found.low >= own.low * (1 - 1e-6)
+    assert found.low >= own.low * (1 - 2e-3)
     ends = [math.log(min(ends)) for ends in found.causes.values() if min(ends) < 1]
     assert math.exp(-math.hypot(*ends)) * play(calibrated).step_time == pytest.approx(found.low)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
-from dpsim.predict.widths import LEAST_OVER, doubt_of_level
+from dpsim.predict.widths import LEAST_OVER, doubt_of_level, little_known
 
 COVERED = 0.9
 #: what lies outside counts so many times its distance: 2 / (1 - COVERED)
@@ -90,6 +90,10 @@ def uncalibrated(rows: Sequence[Row]) -> Causes:
     """Those of uncalibrated ones, as `widths.step_range` has them."""
     over = _columns(rows)(lambda r: r["overhead"])
     known = {"any": Cause(*[np.ones(len(rows))] * 2), "overhead": Cause(over, over)}
+    told = [little_known(r["class"], r["parameters"]) for r in rows]
+    for name in told[0]:
+        column = np.array([float(one[name]) for one in told])
+        known[name] = Cause(column, column)
     return known | {"readings": _readings(rows)}
 
 
@@ -167,21 +171,19 @@ def _part(cause: Cause, width: float, side: int) -> Array:
     return cause.shapes[side]((cause.below, cause.above)[side], width)
 
 
-def fitted(causes: Causes, logs: Array, weights: Array, most: Array | None = None) -> Widths:
-    """The widths with the least interval score on ln(measured / predicted), below and above;
-    `most`: how far below intervals reach at the most, whatever their widths."""
-    free = np.full(len(logs), math.inf)
+def fitted(causes: Causes, logs: Array, weights: Array) -> Widths:
+    """The widths with the least interval score on ln(measured / predicted), below and above."""
     return (
-        _side(causes, -logs, weights / weights.sum(), 0, free if most is None else most),
-        _side(causes, logs, weights / weights.sum(), 1, free),
+        _side(causes, -logs, weights / weights.sum(), 0),
+        _side(causes, logs, weights / weights.sum(), 1),
     )
 
 
-def _side(causes: Causes, beyond: Array, weights: Array, side: int, most: Array) -> Array:
+def _side(causes: Causes, beyond: Array, weights: Array, side: int) -> Array:
     from scipy.optimize import minimize
 
     def loss(widths: Array) -> float:
-        half = np.minimum(_half(causes, widths, side), most)
+        half = _half(causes, widths, side)
         outside = _ROUND * np.logaddexp(0.0, (beyond - half) / _ROUND)
         return float((weights * (half + OUTSIDE * outside)).sum())
 
@@ -227,14 +229,16 @@ class Learned:
 
 
 def learned(causes: Causes, logs: Array, groups: Array, most: Array | None = None) -> Learned:
-    """The widths, with every group of `groups` left out once; `most` as `fitted` has it."""
+    """The widths, with every group of `groups` left out once; `most`: how far below intervals
+    reach at the most, whatever their widths, which are learned without that: they would grow where
+    they no longer count."""
     weights = weights_of(groups)
     most = np.full(len(logs), math.inf) if most is None else most
     below, above = np.zeros(len(logs)), np.zeros(len(logs))
     without = []
     for group in np.unique(groups):
         out = groups == group
-        widths = fitted(chosen(causes, ~out), logs[~out], weights[~out], most[~out])
+        widths = fitted(chosen(causes, ~out), logs[~out], weights[~out])
         without.append(widths)
         below[out], above[out] = half_widths(chosen(causes, out), widths)
     # no factor holds what lies below `most`
@@ -243,7 +247,7 @@ def learned(causes: Causes, logs: Array, groups: Array, most: Array | None = Non
     for group in np.unique(groups):
         out = groups == group
         others[out] = _factor(needed[~out], weights[~out])
-    whole, factor = fitted(causes, logs, weights, most), _factor(needed, weights)
+    whole, factor = fitted(causes, logs, weights), _factor(needed, weights)
     below = np.minimum(below * others, most)
     return Learned(whole, tuple(without), below, above * others, factor)
 
@@ -290,6 +294,9 @@ MEANINGS = {
     "departure": "factor per e-fold between a calibrated prediction and linear scaling",
     "overhead": "factor per e-fold by which an uncalibrated step takes longer than "
     f"{math.exp(LEAST_OVER):.2g} times its multiplications at the peak",
+    "single": "factor on an uncalibrated step whose products are in 32 bits",
+    "newer": "factor on an uncalibrated step on devices newer than Ampere, or of other makers",
+    "small": "factor on an uncalibrated step of a model of at most 1e9 parameters",
     "any": "factor around an uncalibrated step, or the time of a single collective",
     "latency": "factor by the share of its time that is latency, where it is all, inside a node",
     "passage": "the same between nodes",

@@ -329,8 +329,17 @@ def check_possible(case: Case, step: float, *, again: bool = False) -> None:
 def _check_peak(case: Case) -> None:
     """Refused where `case` computes faster than any algorithm lets its device."""
     if _share_of_peak(case) > beyond_peak(case.model, case.precision.compute):
-        message = f"the measured step would need {_shown(case)}; {_FASTER}"
+        message = f"the measured step would need {_shown(case)}; {_how(case)}"
         raise BeyondPeak(message, ("calibrate",))
+
+
+def _how(case: Case) -> str:
+    """What may have made a step of `case` faster than it is played."""
+    parallel = case.scenario.parallel
+    if parallel.tensor == 1 or parallel.async_tensor_parallel:
+        return _FASTER
+    beside = "if tensor ranks exchanged beside products, with parallel.sequence_parallel and"
+    return f"{_FASTER}; {beside} parallel.async_tensor_parallel"
 
 
 def _shown(case: Case) -> str:
