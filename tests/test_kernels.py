@@ -435,7 +435,7 @@ def test_a_library_moves_what_compiled_kernels_do() -> None:
         {"compute": {"efficiency": 0.7}},
         {"precision": {"compute": "fp32"}},
         {"cluster": {"machine": "dgx-1p", "ranks": 1}, "precision": {"compute": "fp16"}},
-        {"cluster": {"machine": "mi300x-8", "ranks": 1}},
+        {"cluster": {"machine": "rack-10gbe", "device": "mi210", "ranks": 1}},
     ],
 )
 def test_where_no_products_were_measured_or_a_share_is_given_one_share_holds_for_all(

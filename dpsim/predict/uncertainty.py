@@ -115,20 +115,24 @@ def interval(
     causes = {} if bare else _of_variants(case, played, calibrated_at, lanes)
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches, fullest)
-    if calibrated_at not in (None, case.ranks if repeated else None):
-        causes |= _from_linear(case, played, linear)
+    away = calibrated_at not in (None, case.ranks if repeated else None)
+    causes |= _from_linear(case, played, linear) if away else {}
     causes = _told(_whole(causes, case, time), fitted)
-    causes |= _doubts(case, calibrated_at)
-    if calibrated_at is None:
-        causes |= causes_of_experts(case, time)
-    if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
-        causes["host (prior)"] = _host_range(case, time)
-    if time > 0:
-        causes |= _drawn(case, played, calibrated_at)
-    if calibrated_at is not None and fitted is None and time > 0:
+    if away and fitted is None:
         causes = _no_faster(causes, case, played, lanes)
+    causes |= _beside(case, played, calibrated_at)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
+
+
+def _beside(case: Case, played: Played, calibrated_at: int | None) -> Causes:
+    """What is unsure beside compute and collectives, whether a step was measured or not."""
+    found, time = _doubts(case, calibrated_at), played.step_time
+    if calibrated_at is None:
+        found |= causes_of_experts(case, time)
+    if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
+        found["host (prior)"] = _host_range(case, time)
+    return found | (_drawn(case, played, calibrated_at) if time > 0 else {})
 
 
 def _of_variants(case: Case, played: Played, calibrated_at: int | None, lanes: Lanes) -> Causes:
@@ -215,7 +219,7 @@ def _no_faster(causes: Causes, case: Case, played: Played, lanes: Lanes) -> Caus
     """`causes` of a calibrated step, drawn in at the fast end to that of the same step
     uncalibrated, where the layers of the model are known."""
     level, time = case.compute_scale, played.step_time
-    if case.machine is None or stands_in(case) or level <= 0:
+    if case.machine is None or stands_in(case) or level <= 0 or time <= 0:
         return causes
     [bare] = lanes(case, [Stretch(compute=1.0 / level)], played) if level != 1.0 else [time]
     low, least = _quadrature(causes)[0], bare * step_range(case, bare)[0] / time
