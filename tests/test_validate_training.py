@@ -429,6 +429,7 @@ def test_deepspeeds_step_in_half_precision_takes_what_its_authors_timed(tmp_path
     ("value", "unit", "step"),
     [
         (0.5, "s", 0.5), (500, "ms", 0.5), (4096, "images/s", 0.5), (4096, "samples/s", 0.5),
+        (4096, "img/s", 0.5), (4096, "imgs/sec", 0.5),
         (512, "images/s/GPU", 0.5),
     ],
 )  # fmt: skip

@@ -237,6 +237,7 @@ class TableWords:
     times: dict[str, float]
     run_times: dict[str, float]
     samples: Texts
+    short: dict[str, Text]
     throughput: Words
     behind: Words
     in_tokens: Words

@@ -84,4 +84,4 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
 
 def _things(what: str) -> str:
     """What a rate counts, in the plural."""
-    return what.removesuffix("s") + "s"
+    return vocabulary().tables.short.get(what, what.removesuffix("s") + "s")

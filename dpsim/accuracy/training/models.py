@@ -78,7 +78,9 @@ def choose_model(
 
 
 def _unknown(name: str) -> Refused:
-    return Refused(f"model {name!r} is not known and its parameters are not stated")
+    return Refused(
+        f"model {name!r} is not known and its parameters are not stated; column params_m would tell"
+    )
 
 
 def _stated_size(plain: str) -> float | None:
