@@ -114,7 +114,7 @@ def test_times_are_those_of_the_backend() -> None:
 
 
 def test_node_counts_double_and_end_where_they_are_told_to() -> None:
-    assert node_counts("1:16") == (1, 2, 4, 8, 16)
+    assert node_counts("1:16") == node_counts("1:16:x2") == (1, 2, 4, 8, 16)
     assert node_counts("1:12") == (1, 2, 4, 8, 12)
     assert node_counts("3:3") == (3,)
     assert node_counts("8,1") == (8, 1)

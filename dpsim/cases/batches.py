@@ -77,12 +77,20 @@ class Batches:
             what = "ranks" if mesh.plain else "replicas"
             raise Refused(
                 f"global {batch.global_} leaves some of {mesh.data} {what} without a sample"
-                + (f" in each of {n} micro-batches" if (n := batch.accumulation) > 1 else ""),
+                + self._too_many(batch.global_ // mesh.data),
                 ("batch", "global"),
             )
         if extra == 0:
             return (base,) * ranks
         return tuple(base + (mesh.place(rank, "data") < extra) for rank in range(ranks))
+
+    def _too_many(self, each: int) -> str:
+        """What to add where micro-batches are the reason, for `each` sample of a replica."""
+        count = self.batch.accumulation
+        if count == 1:
+            return ""
+        instead = f"; accumulation up to {each} is accepted" if each else ""
+        return f" in each of {count} micro-batches{instead}"
 
     @cached_property
     def deals(self) -> tuple[Deal, ...]:

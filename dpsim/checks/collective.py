@@ -153,8 +153,10 @@ def named(operation: str) -> str:
 
 
 def node_counts(text: str) -> tuple[int, ...]:
-    """ "1:16" as 1, 2, 4, 8, 16 (the last one always); "1,3,8" as it stands."""
-    first, colon, last = text.partition(":")
+    """ "1:16" as 1, 2, 4, 8, 16 (the last one always), which is "1:16:x2" too; "1,3,8" as it
+    stands."""
+    doubled = re.fullmatch(r"([^:]+:[^:]+):x2", text)
+    first, colon, last = (doubled[1] if doubled else text).partition(":")
     if not colon:
         found = tuple(_count(part) for part in text.split(","))
         if len(set(found)) != len(found):
