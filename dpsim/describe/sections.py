@@ -95,8 +95,8 @@ class Batch:
     def __post_init__(self) -> None:
         if self.per_device is not None and self.global_ is not None:
             raise ValueError(
-                "give per_device (weak scaling) or global (strong scaling), not both; a micro-batch "
-                "below a global batch is global and accumulation"
+                "give per_device (weak scaling) or global (strong scaling), not both; a "
+                "micro-batch below a global batch is global and accumulation"
             )
         if self.per_rank and (self.per_device is None or self.by_speed):
             raise Refused("needs per_device, and goes without by_speed", ("per_rank",))
