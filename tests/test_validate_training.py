@@ -225,6 +225,34 @@ def test_what_is_not_modelled_is_refused_by_name(
         point(tmp_path, **changes)
 
 
+INFERENCE = [
+    {"task": "inference"},
+    {"task": "MLPerf Inference v4.0 resnet"},
+    {"task": "LLM serving"},
+    {"task": "decoding"},
+    {"task": "LLM prefill/decode"},
+    {"metric": "inference latency"},
+    {"framework": "vLLM 0.6"},
+]
+
+
+@pytest.mark.parametrize("changes", INFERENCE, ids=str)
+def test_rows_of_inference_are_refused_by_name(tmp_path: Path, changes: dict[str, str]) -> None:
+    with pytest.raises(Refused, match=r"rows of inference are not read.*`dpsim serve`"):
+        point(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "SQuAD fine-tuning", "BERT pre-training", "natural language inference (MNLI)",
+        "image training incl. JPEG decoding", "training without inference", "fine-tuning",
+    ],
+)  # fmt: skip
+def test_rows_of_training_are_read_whatever_it_is_for(tmp_path: Path, task: str) -> None:
+    assert point(tmp_path, task=task).step_time > 0
+
+
 @pytest.mark.parametrize(
     ("strategy", "kind"),
     [

@@ -238,6 +238,7 @@ class TableWords:
     run_times: dict[str, float]
     samples: Texts
     throughput: Words
+    inference: Words
     behind: Words
     in_tokens: Words
 

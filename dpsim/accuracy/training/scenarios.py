@@ -91,6 +91,7 @@ def measured_case(
     """
     if (column := row.unclear()) is not None:
         raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
+    _require_training(row)
     notes: list[str] = []
     mesh = mesh_of(row)
     row = told_by(row, chosen := reading or platform_of(row).readings[0])
@@ -118,6 +119,15 @@ def measured_case(
     case, step_time, time = _measured_as(row, data, model.language, notes)
     label, here = strategy["kind"] + mesh.label, tuple(notes)
     return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
+
+
+def _require_training(row: TrainingRow) -> None:
+    said = " | ".join(row.text(column) for column in ("task", "metric", "framework"))
+    if vocabulary().tables.inference.search(said.lower()):
+        raise Refused(
+            f"task: rows of inference are not read ({said.strip(' |')[:60]!r}); `dpsim serve` "
+            "predicts serving, and tables take training runs"
+        )
 
 
 def _measured_as(
