@@ -159,6 +159,7 @@ NODES: list[tuple[str, int, str, str, str, str]] = [
     ("RTX PRO 6000 Blackwell Server Edition", 8, "PCIe 5.0", "", "rtx-pro-6000-8", "rtx-pro-6000"),
     ("AMD Instinct MI300X OAM 192GB", 8, "Infinity Fabric", "", "mi300x-8", "mi300x"),
     ("AMD Instinct MI355X", 8, "XGMI", "", "mi355x-8", "mi355x"),
+    ("AMD Instinct MI350X", 8, "XGMI", "", "mi350x-8", "mi350x"),
     ("GTX 1080 Ti", 8, "single-root PCIe switch", "", "single-root-pcie3", "gtx1080ti"),
 ]  # fmt: skip
 
@@ -171,7 +172,6 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("Intel Gaudi 3", 8, "", "Gaudi"),
     ("AWS Trainium2", 16, "", "Trainium"),
     ("AMD Instinct MI250X", 8, "Infinity Fabric", "MI250"),
-    ("AMD Instinct MI350X", 8, "XGMI", "MI350X"),
     ("NVIDIA A1000", 2, "", "nearest"),
     ("A100X", 2, "PCIe", "nearest"),
     ("H100", 12, "", "GPUs? in a node|at most|in a node"),
@@ -194,6 +194,14 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("A100-SXM4-80GB", 8, "NVLink disabled", "wired like this"),
     ("A100-SXM4-80GB", 8, "without NVSwitch", "wired like this"),
     ("H200", 8, "PCIe Gen5", "wired like this"),
+    ("A100-SXM4-80GB no NVLink", 8, "", "wired like this"),
+    ("A100 SXM without NVSwitch", 8, "", "wired like this"),
+    ("A100-SXM4-80GB", 8, "no NVLink/NVSwitch", "wired like this"),
+    ("A100-SXM4-80GB", 8, "no NVSwitch or NVLink", "wired like this"),
+    ("A100-SXM4-80GB", 8, "NVLink: none", "wired like this"),
+    ("V100", 8, "NCCL_P2P_DISABLE=1", "no peer-to-peer is modelled"),
+    ("H100-SXM5-80GB NCCL_P2P_DISABLE=1", 8, "NVSwitch", "no peer-to-peer is modelled"),
+    ("A100-SXM4-80GB", 8, "P2P disabled", "no peer-to-peer is modelled"),
 ]
 
 #: text on the network between nodes → what the refusal names
@@ -326,6 +334,24 @@ def test_a_network_that_would_be_misread_is_refused(text: str, what: str) -> Non
 def test_boards_without_nvlink_are_cards(inside: str) -> None:
     found = platform(accelerator="A100", gpus_per_node=4, intra_node=inside, nodes=1)
     assert [r.cluster["machine"] for r in found.readings] == ["a100-pcie-4", "rtx4090-8"]
+
+
+@pytest.mark.parametrize("accelerator", ["A100 no NVLink", "A100, no NVLink", "A100 (NVLink: off)"])
+def test_an_accelerator_that_says_what_it_lacks_is_read_as_its_node(accelerator: str) -> None:
+    found = platform(accelerator=accelerator, gpus_per_node=4, nodes=1)
+    assert [r.cluster["machine"] for r in found.readings] == ["a100-pcie-4", "rtx4090-8"]
+
+
+@pytest.mark.parametrize("accelerator", ["A100 PCIe", "H100 PCIe", "L40S", "RTX A6000", "T4"])
+@pytest.mark.parametrize("inside", ["NCCL_P2P_DISABLE=1", "NVLink, NCCL_P2P_DISABLE=1"])
+def test_cards_without_peer_to_peer_go_through_the_host(accelerator: str, inside: str) -> None:
+    found = platform(accelerator=accelerator, gpus_per_node=4, intra_node=inside, nodes=1)
+    assert [r.cluster["machine"] for r in found.readings] in (["rtx4090-8"], ["rtx2080ti-8"])
+
+
+def test_peer_to_peer_that_the_network_s_text_denies_is_off() -> None:
+    with pytest.raises(Refused, match="no peer-to-peer is modelled"):
+        platform(accelerator=A100, gpus_per_node=8, inter_node="8x HDR, NCCL_P2P_DISABLE=1")
 
 
 def test_a_board_that_stands_in_for_another_says_so() -> None:

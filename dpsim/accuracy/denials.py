@@ -61,6 +61,17 @@ def require_plain(parts: Sequence[str], inter_node: str) -> None:
         raise Refused(f"{inter_node[:60]!r} only says what the network is not", ("inter_node",))
 
 
+def told_inside(accelerator: str, intra_node: str, inter_node: str) -> tuple[str, str]:
+    """The accelerator without what it says not to be there, and the inside of the node with that,
+    and with what the network's text says of peer-to-peer."""
+    words, plain, found = vocabulary().nodes, accelerator, []
+    for denied in (words.no_nvlink, words.no_switch, words.no_peers):
+        found += [told[0] for told in denied.finditer(plain.lower())]
+        plain = _swapped(denied.pattern, " ", plain) if found else plain
+    found += [told[0] for told in words.no_peers.finditer(inter_node.lower())]
+    return plain.strip() or accelerator, " ; ".join((intra_node, *found)) if found else intra_node
+
+
 def require_one(text: str) -> None:
     """Raise Refused where `text` names more than one accelerator."""
     found: list[tuple[tuple[int, int], Family]] = []

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.accelerators import CARD, MODULE, HardwareText, board_of, family_of
-from dpsim.accuracy.denials import require_plain
+from dpsim.accuracy.denials import require_plain, told_inside
 from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
@@ -107,6 +107,7 @@ def platform(
     """
     _require_memory_of_devices(fabric, accelerator)
     outer, inner = sides(inter_node)
+    accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()
     network = NetworkText(
@@ -115,7 +116,7 @@ def platform(
     _require_read(network, inner, inter_node)
     told = HardwareText(accelerator.lower(), inside, gpus_per_node, ranks)
     family = family_of(told)
-    told = _beside(told, family, network, intra_node.lower())
+    told = _beside(told, family, network, (intra_node.lower(), " ; ".join(inner).lower()))
     return Platform(_distinct(explored(lambda asked: _reading(family, told, network, asked))))
 
 
@@ -125,24 +126,25 @@ def _plain(inside: str) -> str:
     return words.no_switch.sub("", words.no_nvlink.sub("pcie", inside.lower()))
 
 
-def _denied(intra_node: str, family: Family) -> tuple[str, ...]:
-    """Wirings (see `WiredNode`) that the node is said not to have; a module that has no card
-    beside it is on none of them where PCIe alone is told."""
+def _denied(intra_node: str, inner: str, family: Family) -> tuple[str, ...]:
+    """Wirings (see `WiredNode`) that the node is said not to have, in either column; a module that
+    has no card beside it is on none of them where PCIe alone is told."""
     words, alike = vocabulary().nodes, {board.form for board in family.boards}
     plain = _plain(intra_node)
     told = vocabulary().accelerators
     alone = told.on_pcie.search(plain) and not told.on_nvlink.search(plain)
-    if words.no_nvlink.search(intra_node) or (alone and alike == {""}):
+    said = f"{intra_node} ; {inner}"
+    if words.no_nvlink.search(said) or (alone and alike == {""}):
         return ("switch", "mesh", "cube")
-    return ("switch",) if words.no_switch.search(intra_node) else ()
+    return ("switch",) if words.no_switch.search(said) else ()
 
 
 def _beside(
-    told: HardwareText, family: Family, network: NetworkText, intra_node: str
+    told: HardwareText, family: Family, network: NetworkText, inside: tuple[str, str]
 ) -> HardwareText:
     """`told` with what the network and the inside of the node say of the board."""
     crowded = _crowded(network, family, told.gpus or 8)
-    return replace(told, modules=crowded, denied=_denied(intra_node, family))
+    return replace(told, modules=crowded, denied=_denied(*inside, family))
 
 
 def _crowded(network: NetworkText, family: Family, gpus: int) -> bool:
@@ -197,6 +199,14 @@ def _require_told_wiring(name: str, told: HardwareText) -> None:
     if node is not None and node.wiring in told.denied and (told.gpus or 2) > 1:
         message = f"no machine known with {told.accelerator[:60]!r} in a node wired like this"
         raise Refused(message, ("intra_node",))
+    alone = (told.gpus or 2) == 1 or told.ranks == 1
+    staged = node is not None and node.wiring.startswith("staged")
+    if vocabulary().nodes.no_peers.search(told.inside) and not (staged or alone):
+        raise Refused(
+            f"no peer-to-peer is modelled between cards on PCIe, and {told.accelerator[:60]!r} is "
+            f"wired as in {name}; say PCIe if it is a card",
+            ("intra_node",),
+        )
 
 
 def _strayed(intra_node: str) -> tuple[str, ...]:
@@ -283,14 +293,24 @@ def _nodes(board: Board) -> dict[str, WiredNode]:
     return {name: words.machines[name] for name in words.fitted[board.fitted]}
 
 
+def _named_wiring(told: HardwareText, board: Board) -> str | None:
+    """The way of wiring that the text names; cards without peer-to-peer are on none other."""
+    words, inside, generation = vocabulary().nodes, told.inside, _generation(told, board)
+    named = meaning(words.wiring, inside) or meaning(words.wiring, told.accelerator)
+    can_stage = any(node.wiring.startswith("staged") for node in _nodes(board).values())
+    if board.form != MODULE and can_stage and words.no_peers.search(inside):
+        return f"staged{min(int(generation), 4)}"
+    if named == "dual":
+        return f"dual{min(int(generation), 4)}"
+    if named == "full":
+        return "mesh" if board.fitted.startswith("mi") or (told.gpus or 8) <= 4 else "switch"
+    return named
+
+
 def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     """The way of wiring (see `WiredNode`) that the text names, or that is asked for."""
     words, inside, gpus = vocabulary().nodes, told.inside, told.gpus
-    named = meaning(words.wiring, inside) or meaning(words.wiring, told.accelerator)
-    generation = _generation(told, board)
-    if named in ("full", "dual"):
-        full = "mesh" if board.fitted.startswith("mi") or (gpus or 8) <= 4 else "switch"
-        return full if named == "full" else f"dual{min(int(generation), 4)}"
+    named, generation = _named_wiring(told, board), _generation(told, board)
     if named is not None:
         return named
     if board.form == CARD and vocabulary().accelerators.on_nvlink.search(inside):
@@ -302,9 +322,7 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     if usual[:-1] not in ("pcie", "staged") and board.form != CARD:
         return None
     way = usual[:-1] if usual[:-1] in ("pcie", "staged") else "pcie"
-    if words.no_peers.search(inside):
-        way = "staged"
-    elif words.peers.search(inside):
+    if words.peers.search(inside):
         way = "pcie"
     elif way == "pcie" and not alone and board.form != MODULE:
         way = "staged" if _ask("peers", asked) == "staged" else "pcie"
