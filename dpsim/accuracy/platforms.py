@@ -14,7 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy.accelerators import CARD, MODULE, HardwareText, board_of, family_of
+from dpsim.accuracy.accelerators import (
+    CARD,
+    MODULE,
+    HardwareText,
+    board_of,
+    family_of,
+    require_board,
+)
 from dpsim.accuracy.denials import require_plain, told_inside
 from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
@@ -180,6 +187,7 @@ def _reading(
     _require_told_wiring(name, told)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
+    require_board(load_device(device) if device else chosen.device, family, told.accelerator)
     gpus, share = _in_a_node(chosen, told, notes)
     if told.ranks is not None and _LARGEST_BOX < gpus >= told.ranks:
         network = replace(network, asked=False)

@@ -49,6 +49,8 @@ class AcceleratorWords:
     """Accelerators by name, and what stands in for one that isn't stated."""
 
     refused: dict[str, Words]
+    stated_memory: Words
+    stated_power: Words
     families: tuple[Family, ...]
     not_stated: Words
     geforce: Family
