@@ -146,13 +146,28 @@ def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
     """The networks that the `parts` of a text on it tell, in their order."""
     found: list[LinkPhrase] = []
-    for part in parts:
+    for part in _with_scopes(parts):
         now = _phrase(part)
         if found and not _another(found[-1], now):
             found[-1] = found[-1].filled(now).of_all()
         else:
             found.append(now)
     return tuple(phrase for phrase in found if phrase.numbers or phrase.kind or phrase.use)
+
+
+def _with_scopes(parts: Iterable[str]) -> list[str]:
+    """The `parts`; one that says only what a rate is of belongs to the one before it, or to the
+    next."""
+    found: list[str] = []
+    ahead = ""
+    for part in parts:
+        if not vocabulary().network.scope_alone.search(part.lower()):
+            found, ahead = [*found, f"{ahead}{part}"], ""
+        elif found:
+            found[-1] += f" {part}"
+        else:
+            ahead = f"{part} "
+    return found
 
 
 def chosen(
@@ -240,6 +255,11 @@ def _phrase(part: str) -> LinkPhrase:
     for aside in asides:
         if vocabulary().network.aside.search(aside.lower()):
             continue
+        if vocabulary().network.scope_alone.search(aside.lower()):
+            of = meaning(vocabulary().network.scopes, aside.lower())
+            rate = found.rate
+            found = replace(found, rate=replace(rate, of=rate.of or of)) if rate and of else found
+            continue
         told = _facts(aside)
         if told.use not in _ASIDE_USES or found.use or not (found.kind or found.numbers):
             found = found.filled(told)
@@ -324,8 +344,8 @@ def _placed(
     if words.both_ways.search(behind) or words.both_ways.search(before):
         gbits /= 2
     of = meaning(words.scopes, behind) or ""
-    if not of and words.before[NODE].search(before):
-        of = NODE
+    if not of:
+        of = next((scope for scope in (GPU, NODE) if words.before[scope].search(before)), "")
     if of == NODE and _TIMES.search(before):  # 8x 200G per node: the count is the node's
         of = NIC
     return LinkRate(gbits, of, in_bytes)

@@ -221,6 +221,7 @@ class NetworkWords:
     volumes: dict[str, RateUnit]
     scopes: dict[str, Words]
     before: dict[str, Words]
+    scope_alone: Words
     both_ways: Words
     per_gpu: Words
     one_each: Words
