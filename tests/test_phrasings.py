@@ -70,6 +70,12 @@ NETWORKS: list[tuple[str, int, float, str]] = [
     ("4x ConnectX-6 HDR 200Gb/s on PCIe 4.0 x16", 4, 200, IB),
     ("8x Thor 2 400G RoCE", 8, 400, "roce"),
     ("osu_bw measured 24.5 GB/s; 8x HDR", 8, 200, IB),
+    # what InfiniBand is too fast for, two networks, and one that is idle
+    ("100 Mbps", 1, 0.1, ETH),
+    ("10 GbE, EDR", 1, 100, IB),
+    ("EDR, 10 GbE", 1, 100, IB),
+    ("NCCL_SOCKET_IFNAME=eth0 10 Gbit/s; IB 100 Gbit/s idle", 1, 10, ETH),
+    ("8x 100 Gb/s InfiniBand (800 Gb/s per node)", 8, 100, IB),
     # what a rate is of, wherever it is said
     ("each GPU has 100 Gbit/s InfiniBand", 8, 100, IB),
     ("per GPU: 100 Gbit/s InfiniBand", 8, 100, IB),
@@ -261,6 +267,26 @@ REFUSED_NETWORKS: list[tuple[str, str]] = [
     ("8x HDR at half speed", "a part of it"),
     ("1 NIC per 2 GPUs, 200G HDR", "shared"),
     ("8 × 400G, 4 GPUs share a NIC", "shared"),
+    ("-100 Gbit/s", "a negative rate"),
+    ("9" * 60 + " Gbit/s", "more than the"),
+    ("9" * 400 + " Gbit/s", "more than the"),
+    ("nan Gbit/s", "not written like 100 Gbit"),
+    ("inf Gbit/s", "not written like 100 Gbit"),
+    ("1e3 Gbit/s", "not written like 100 Gbit"),
+    ("100 kbit/s", "not written like 100 Gbit"),
+    ("100", "a number without a unit"),
+    ("InfiniBand 100", "a number without a unit"),
+    ("100 Mbps InfiniBand", "does not exist"),
+    ("1.5x EDR", "a part of it"),
+    ("half-speed EDR", "a part of it"),
+    ("10 GbE / EDR", "alternatives"),
+    ("8x HDR of which 4 idle", "a part of it"),
+    ("8x 100 Gb/s (100 Gb/s per node)", "contradicts itself: 8 x 100 Gbit/s are not 100 a node"),
+    ("8x 100 Gb/s RoCE, 100 Gb/s per node", "contradicts itself"),
+    ("100 Gb/s per node (8x 100 Gb/s)", "contradicts itself"),
+    ("peak 12.5 GB/s, effective 9 GB/s", "an effective rate beside a nominal one"),
+    ("100 Gbit/s InfiniBand, GPUDirect RDMA off", "without GPUDirect"),
+    ("8x HDR, NCCL_NET_GDR_LEVEL=0", "without GPUDirect"),
     ("100 Gbit/s per pair of GPUs", "shared"),
     ("100 Gbit/s per GPU pair", "shared"),
     ("200 Gb/s for every two GPUs", "shared"),
@@ -390,6 +416,14 @@ def test_an_accelerator_that_says_what_it_lacks_is_read_as_its_node(accelerator:
 def test_cards_without_peer_to_peer_go_through_the_host(accelerator: str, inside: str) -> None:
     found = platform(accelerator=accelerator, gpus_per_node=4, intra_node=inside, nodes=1)
     assert [r.cluster["machine"] for r in found.readings] in (["rtx4090-8"], ["rtx2080ti-8"])
+
+
+def test_a_total_does_not_hide_what_is_no_rate() -> None:
+    for text, total, what in (
+        ("8x HDR, GPUDirect off", 1600, "without GPUDirect"), ("8x HDR", 1e9, "more than the"),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=what):
+            platform(accelerator=A100, gpus_per_node=8, inter_node=text, inter_gbits_s=total)
 
 
 def test_peer_to_peer_that_the_network_s_text_denies_is_off() -> None:

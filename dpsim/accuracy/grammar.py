@@ -35,6 +35,8 @@ GPU, NIC, NODE = "gpu", "nic", "node"
 #: networks that GPUs exchange nothing over
 _ASIDE_USES = ("storage", "management")
 _WITHOUT_SOCKETS = ("infiniband", "omni_path")
+#: how far rates that are rounded may be off each other
+_APART = 0.1
 #: more NICs than a node, or an NVLink domain that spans nodes, has
 _MOST = 256
 #: what stands for words that are read already, so that counts are not read out of them
@@ -69,6 +71,7 @@ class LinkPhrase:
     sockets  whether it is used through TCP
     note     what there is to tell about its kind
     times    whether the count stands as a factor beside the rate
+    wrong    how its rates contradict each other; "" where they don't
     """
 
     use: str = ""
@@ -81,6 +84,7 @@ class LinkPhrase:
     sockets: bool = False
     note: str = ""
     times: bool = False
+    wrong: str = ""
 
     @property
     def numbers(self) -> bool:
@@ -105,6 +109,7 @@ class LinkPhrase:
             sockets=self.sockets or other.sockets,
             rate=self.rate or other.rate,
             nominal=self.nominal if self.nominal is not None else other.nominal,
+            wrong=self.wrong or other.wrong or _contradicting(self, other),
         )
         if self.count is None:
             found = replace(found, count=other.count, each_gpu=self.each_gpu or other.each_gpu)
@@ -121,6 +126,18 @@ class LinkPhrase:
         beyond = rate.gbits > max(known)  # what no NIC has, several have
         node = (alike or beyond) and self.count > 1 and not self.times
         return replace(self, rate=replace(rate, of=NODE)) if node else self
+
+
+def _contradicting(one: LinkPhrase, other: LinkPhrase) -> str:
+    """How a node's rate and NICs beside it contradict each other; "" where they don't."""
+    for nics, node in ((one, other), (other, one)):
+        each, whole = nics.rate, node.rate
+        if not (each and whole and nics.count and not nics.each_gpu):
+            continue
+        beside = each.gbits * nics.count
+        if each.of in ("", NIC) and whole.of == NODE and abs(beside / whole.gbits - 1) > _APART:
+            return f"{nics.count} x {each.gbits:g} Gbit/s are not {whole.gbits:g} a node"
+    return ""
 
 
 def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -223,11 +240,17 @@ def _another(before: LinkPhrase, now: LinkPhrase) -> bool:
     if aside and now.kind and now.numbers:
         return True
     kinds = before.kind and now.kind and before.kind != now.kind
-    if kinds and not (before.broad or now.broad):
+    if kinds and (not (before.broad or now.broad) or _apart(before, now) or _apart(now, before)):
         return True
     counts = before.count is not None and now.count is not None
     rates = before.rate is not None and now.rate is not None
     return bool((counts and (now.kind or now.rate)) or (rates and (now.kind or now.count)))
+
+
+def _apart(one: LinkPhrase, other: LinkPhrase) -> bool:
+    """Whether `one` is Ethernet of another rate than the generation that `other` names."""
+    rates = _plain(one) and one.rate and other.nominal and other.rate is None
+    return bool(rates and one.rate and not math.isclose(one.rate.gbits, other.nominal or 0.0))
 
 
 # -- parts ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dpsim.accuracy.accelerators import (
     family_of,
     require_board,
 )
-from dpsim.accuracy.denials import require_plain, told_inside
+from dpsim.accuracy.denials import require_gpudirect, require_plain, told_inside
 from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
@@ -225,6 +225,8 @@ def _strayed(intra_node: str) -> tuple[str, ...]:
 
 def _require_read(network: NetworkText, inner: tuple[str, ...], inter_node: str) -> None:
     """Refuse words that change what the others mean, where nothing but words tells the network."""
+    if network.asked:
+        require_gpudirect(inter_node)
     if network.asked and network.total is None:
         require_plain((*network.parts, *inner), inter_node)
 

@@ -197,6 +197,8 @@ class NetworkWords:
     no_roce: Words
     no_kind: Words
     unused: Words
+    no_gpudirect: Words
+    slashed: Words
     refused: dict[str, Words]
     spoken: dict[str, int]
     counted: Words
@@ -207,6 +209,7 @@ class NetworkWords:
     usual: dict[NetworkKind, float]
     line_rates: tuple[float, ...]
     ethernet_rates: tuple[float, ...]
+    infiniband_from: float
     slow: float
     fast: Words
     host_latency: dict[str, Text]
