@@ -181,6 +181,8 @@ NODES: list[tuple[str, int, str, str, str, str]] = [
     ("H100 SXM 96GB HBM2e, 500 W", 8, "", "", "dgx-h100", "h100-sxm-96gb"),
     ("H100 96GB HBM2e 500 W, 8 per node", 8, "", "", "dgx-h100", "h100-sxm-96gb"),
     ("NVIDIA H100 94GB", 8, "NVLink bridges", "", "h100-nvl-8", "h100-nvl"),
+    ("A100 PCIe", 4, "PCIe 4.0 x16, CPUs joined by xGMI", "", "a100-pcie-4", "a100-pcie-80gb"),
+    ("A100-SXM4-80GB", 8, "12x NVLink3", "", "dgx-a100", "a100-sxm-80gb"),
     ("RTX 6000 Blackwell", 8, "", "", "rtx-pro-6000-8", "rtx-pro-6000"),
     ("NVIDIA A100-40", 8, "NVSwitch", "", "dgx-a100", "a100-sxm-40gb"),
     ("NVIDIA V100-32", 8, "NVLink", "", "dgx-1v", "v100-sxm2-32gb"),
@@ -221,6 +223,17 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("A100-SXM4-80GB", 8, "NVLink disabled", "wired like this"),
     ("A100-SXM4-80GB", 8, "without NVSwitch", "wired like this"),
     ("H200", 8, "PCIe Gen5", "wired like this"),
+    ("NVIDIA T4", 4, "NVLink", "NVLink between t4"),
+    ("RTX 4090", 8, "NVLink", "NVLink between rtx4090"),
+    ("MI300X", 8, "NVLink", "NVLink between mi300x"),
+    ("MI300X", 8, "NVSwitch", "NVLink between mi300x"),
+    ("A100-SXM4-80GB", 8, "XGMI", "XGMI between a100-sxm-80gb"),
+    ("A100 PCIe", 8, "PCIe 4.0 x1", "fewer than 16 lanes"),
+    ("L40S", 8, "PCIe Gen4 x8", "fewer than 16 lanes"),
+    ("V100 PCIe", 8, "PCIe 2.0", "another generation"),
+    ("V100 PCIe", 8, "PCIe Gen2", "another generation"),
+    ("A100", 8, "NVLink 3 of 12 links", "a part of its NVLink"),
+    ("A100", 8, "1x NVLink", "a part of its NVLink"),
     ("H800 PCIe", 8, "", "h800-sxm"),
     ("A800 PCIe", 8, "", "a800-sxm-80gb"),
     ("A800 40GB Active", 4, "", "a100-pcie-40gb"),
@@ -411,8 +424,13 @@ def test_an_accelerator_that_says_what_it_lacks_is_read_as_its_node(accelerator:
     assert [r.cluster["machine"] for r in found.readings] == ["a100-pcie-4", "rtx4090-8"]
 
 
-@pytest.mark.parametrize("accelerator", ["A100 PCIe", "H100 PCIe", "L40S", "RTX A6000", "T4"])
-@pytest.mark.parametrize("inside", ["NCCL_P2P_DISABLE=1", "NVLink, NCCL_P2P_DISABLE=1"])
+@pytest.mark.parametrize(
+    ("accelerator", "inside"),
+    [
+        *((card, "NCCL_P2P_DISABLE=1") for card in ("A100 PCIe", "H100 PCIe", "L40S", "T4")),
+        *((card, "NVLink, NCCL_P2P_DISABLE=1") for card in ("A100 PCIe", "H100 PCIe", "RTX A6000")),
+    ],
+)
 def test_cards_without_peer_to_peer_go_through_the_host(accelerator: str, inside: str) -> None:
     found = platform(accelerator=accelerator, gpus_per_node=4, intra_node=inside, nodes=1)
     assert [r.cluster["machine"] for r in found.readings] in (["rtx4090-8"], ["rtx2080ti-8"])

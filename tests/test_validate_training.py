@@ -225,6 +225,59 @@ def test_what_is_not_modelled_is_refused_by_name(
         point(tmp_path, **changes)
 
 
+CONTRADICTING = [
+    ({"throughput_global": 3000}, "throughput_global: 3000 per second is not value 6154.66"),
+    ({"throughput_global": 3000, "throughput_unit": "images/s"}, "throughput_global: 3000"),
+    ({"unit": "images/s/GPU", "throughput_global": 6154.66}, "49237.3 of all"),
+    ({"params_m": 2.5}, "params_m: 2.5 million are not the 25.56 of 'ResNet-50'"),
+    ({"params_m": 25557032}, "params_m: 2.5557e.07 million are not"),
+    ({"strategy": "no DDP"}, "strategy 'no DDP' only says what it is not"),
+    ({"strategy": "without FSDP"}, "only says what it is not"),
+    ({"strategy": "DDP + FSDP"}, "several strategies"),
+    ({"strategy": "Horovod/ZeRO-3"}, "several strategies"),
+    ({"strategy": "ZeRO-3 offload"}, "not stated what is offloaded"),
+    ({"strategy": "ZeRO-3", "strategy_detail": "activation offload"}, "not stated what"),
+    ({"strategy": "ZeRO-3 offload_optimizer, offload_param"}, "offloading parameters"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), CONTRADICTING, ids=str)
+def test_columns_that_contradict_each_other_are_refused(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        point(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"throughput_global": 6154.66}, "ddp"),
+        ({"unit": "images/s/GPU", "value": 769.3, "throughput_global": 6154.66}, "ddp"),
+        ({"params_m": 23.5}, "ddp"),
+        ({"strategy": "DDP (no ZeRO-1)"}, "ddp"),
+        ({"strategy": "FSDP, not DDP"}, "fsdp"),
+        ({"strategy": "ZeRO-2, no offload"}, "zero"),
+        ({"strategy": "ZeRO-2 with ZeRO-Offload"}, "zero"),
+    ],
+    ids=str,
+)
+def test_columns_that_say_the_same_twice_are_read(
+    tmp_path: Path, changes: dict[str, Any], kind: str
+) -> None:
+    assert point(tmp_path, **changes).strategy == kind
+
+
+def test_parameters_of_adapters_may_be_stated(tmp_path: Path) -> None:
+    changes = {
+        "model": "Llama-2-7B LoRA",
+        "seq_len": 512,
+        "batch_per_gpu": 1,
+        "unit": "sequences/s",
+    }
+    assert point(tmp_path, **changes, params_m=4.2).data["model"]["adapters"]
+
+
 INFERENCE = [
     {"task": "inference"},
     {"task": "MLPerf Inference v4.0 resnet"},

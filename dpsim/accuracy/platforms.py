@@ -35,6 +35,8 @@ from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
 
+#: ways of wiring that are NVLink's, but of AMD's devices
+_NVLINKED = {"switch", "mesh", "cube", "pairs", "single"}
 #: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
 _LARGEST_BOX = 16
 
@@ -115,6 +117,7 @@ def platform(
     _require_memory_of_devices(fabric, accelerator)
     outer, inner = sides(inter_node)
     accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
+    _require_whole_links(intra_node)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()
     network = NetworkText(
@@ -184,6 +187,7 @@ def _reading(
     known = _platform_of(family, told, network.every)
     board = board_of(family, told, asked) if known is None else known[0]
     name, named = _machine(board, told, network.every, notes, asked)
+    _require_own_links(family, board, told)
     _require_told_wiring(name, told)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
@@ -200,6 +204,29 @@ def _reading(
         kind = str(cluster.get("inter_node_kind", "ethernet"))
         cluster["inter_node_latency"] = vocabulary().network.host_latency.get(kind)
     return {k: v for k, v in cluster.items() if v is not None}, tuple(dict.fromkeys(notes))
+
+
+def _require_whole_links(intra_node: str) -> None:
+    wrong = meaning(vocabulary().nodes.refused, intra_node.lower())
+    if wrong is not None:
+        message = f"{intra_node.strip(' ;')[:60]!r} tells {wrong}, which is not modelled"
+        raise Refused(message, ("intra_node",))
+
+
+def _require_own_links(family: Family, board: Board, told: HardwareText) -> None:
+    """Refuse links that no machine known with this `board` has between its GPUs; a card that has
+    modules beside it gets a note instead (see `_machine`)."""
+    words, amd = vocabulary().nodes, board.device.startswith("mi")
+    joined = {node.wiring for node in _nodes(board).values()} & _NVLINKED and not amd
+    stands_in = family in (vocabulary().accelerators.any_gpu, vocabulary().accelerators.geforce)
+    link = ""
+    if words.nvlink.search(told.inside) and not (joined or board.form or stands_in):
+        link = "NVLink"
+    elif words.xgmi.search(told.inside) and not (amd or stands_in):
+        link = "XGMI"
+    if link:
+        message = f"no machine known with {link} between {board.device}; say PCIe, or nothing"
+        raise Refused(message, ("intra_node",))
 
 
 def _require_told_wiring(name: str, told: HardwareText) -> None:

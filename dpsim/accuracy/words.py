@@ -87,6 +87,9 @@ class NodeWords:
     machines: dict[str, WiredNode]
     fitted: dict[str, Texts]
     wiring: dict[str, Words]
+    xgmi: Words
+    nvlink: Words
+    refused: dict[str, Words]
     no_nvlink: Words
     no_switch: Words
     pcie_generation: Words
@@ -316,6 +319,7 @@ class StrategyWords:
     interleaved: Words
     chunks: Words
     one_f_one_b: Words
+    denied: Words
     perhaps: Words
 
 
