@@ -829,7 +829,7 @@ def test_nanotrons_benchmarks_are_its_models_and_its_host_issues_split_layers(
     """1.34, 3.57, 8.86 and 80 billion parameters, as its runs print them; 28 blocks make eight
     stages as even as they go."""
     words: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16"}
-    words |= {"accelerator": "H100 SXM", "params_m": 1, "seq_len": 4096, "batch_per_gpu": 1}
+    words |= {"accelerator": "H100 SXM", "seq_len": 4096, "batch_per_gpu": 1}
     name = "Llama-type {} (nanotron benchmark model)"
     for size, parameters in {"1B": 1.34e9, "3B": 3.57e9, "8B": 8.86e9, "80B": 79.97e9}.items():
         alone = point(tmp_path, **words, model=name.format(size), strategy="DP").case
@@ -855,7 +855,7 @@ def test_nanotrons_host_is_slower_where_pipelines_of_tensor_ranks_leave_the_node
     tmp_path: Path, tensor: int, pipeline: int, gpus: int, away: int
 ) -> None:
     """Each tensor rank adds to every kernel's launch, and only if all three come together."""
-    row: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16", "params_m": 1}
+    row: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16"}
     row |= {"accelerator": "H100 SXM", "seq_len": 4096, "batch_per_gpu": 1, "grad_accum": 8}
     row |= {"model": "Llama-type 1B (nanotron benchmark model)", "strategy": "DP+TP+PP"}
     row |= {"inter_node": "AWS EFA", "gpus_per_node": 8, "total_gpus": gpus}

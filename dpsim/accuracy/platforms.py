@@ -114,18 +114,16 @@ def platform(
     and not nodes.  Refused where the accelerator, or a node with so many of them, is not known,
     where words contradict each other or change what others mean.
     """
-    _require_memory_of_devices(fabric, accelerator)
     outer, inner = sides(inter_node)
     accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
-    _require_whole_links(intra_node)
+    _require_plain_words(accelerator, intra_node, fabric)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()
-    network = NetworkText(
-        fabric, (*outer, *_strayed(intra_node)), every, inter_gbits_s, False, nodes != 1
-    )
-    _require_read(network, inner, inter_node)
+    parts = (*outer, *_strayed(intra_node))
+    network = NetworkText(fabric, parts, every, inter_gbits_s, False, nodes != 1)
     told = HardwareText(accelerator.lower(), inside, gpus_per_node, ranks)
     family = family_of(told)
+    _require_read(network, family, inner, inter_node)
     told = _beside(told, family, network, (intra_node.lower(), " ; ".join(inner).lower()))
     return Platform(_distinct(explored(lambda asked: _reading(family, told, network, asked))))
 
@@ -206,7 +204,9 @@ def _reading(
     return {k: v for k, v in cluster.items() if v is not None}, tuple(dict.fromkeys(notes))
 
 
-def _require_whole_links(intra_node: str) -> None:
+def _require_plain_words(accelerator: str, intra_node: str, fabric: str) -> None:
+    """Refuse memory of hosts where devices have their own, and links that are not whole."""
+    _require_memory_of_devices(fabric, accelerator)
     wrong = meaning(vocabulary().nodes.refused, intra_node.lower())
     if wrong is not None:
         message = f"{intra_node.strip(' ;')[:60]!r} tells {wrong}, which is not modelled"
@@ -250,9 +250,12 @@ def _strayed(intra_node: str) -> tuple[str, ...]:
     return tuple(part for part in parts if any(p.kind and p.rate for p in networks((part,))))
 
 
-def _require_read(network: NetworkText, inner: tuple[str, ...], inter_node: str) -> None:
-    """Refuse words that change what the others mean, where nothing but words tells the network."""
-    if network.asked:
+def _require_read(
+    network: NetworkText, family: Family, inner: tuple[str, ...], inter_node: str
+) -> None:
+    """Refuse words that change what the others mean, where nothing but words tells the network; and
+    always that NICs don't reach the memory of devices that they do reach."""
+    if network.asked and any(load_device(board.device).gpudirect for board in family.boards):
         require_gpudirect(inter_node)
     if network.asked and network.total is None:
         require_plain((*network.parts, *inner), inter_node)

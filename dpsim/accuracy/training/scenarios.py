@@ -91,8 +91,6 @@ def measured_case(
 
     Raises Refused where there is none.
     """
-    if (column := row.unclear()) is not None:
-        raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
     _require_training(row)
     notes: list[str] = []
     mesh = mesh_of(row)
@@ -125,6 +123,9 @@ def measured_case(
 
 
 def _require_training(row: TrainingRow) -> None:
+    """Raise Refused where a number of `row` is none, and where it is no training."""
+    if (column := row.unclear()) is not None:
+        raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
     said = " | ".join(row.text(column) for column in ("task", "metric", "framework"))
     if vocabulary().tables.inference.search(said.lower()):
         raise Refused(
