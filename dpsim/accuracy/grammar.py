@@ -286,6 +286,9 @@ def _phrase(part: str) -> LinkPhrase:
         told = _facts(aside)
         if told.use not in _ASIDE_USES or found.use or not (found.kind or found.numbers):
             found = found.filled(told)
+    each_gpu = vocabulary().network.before[GPU].search(outer.lower())
+    if each_gpu and found.rate and not found.rate.of:
+        found = replace(found, rate=replace(found.rate, of=GPU))
     return _product(found, part).of_all()
 
 

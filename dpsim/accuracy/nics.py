@@ -109,7 +109,8 @@ def nics_of(
     each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
     nics = _split(whole, read, each, most, notes)
     rate, known = whole / nics, vocabulary().network.line_rates
-    if told.total is None and not any(math.isclose(rate, each) for each in known):
+    slowest = rate < min(known)  # of which there are more rates than are listed
+    if told.total is None and not slowest and not any(math.isclose(rate, each) for each in known):
         rate = max((r for r in known if r < rate), default=rate)
         notes.append(f"{whole:g} Gbit/s over {nics} NICs is no line rate; {rate:g} each is taken.")
     return Nics(nics, rate, kind)
