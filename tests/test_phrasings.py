@@ -264,9 +264,11 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("A100-SXM4-80GB", 8, "no NVLink/NVSwitch", "wired like this"),
     ("A100-SXM4-80GB", 8, "no NVSwitch or NVLink", "wired like this"),
     ("A100-SXM4-80GB", 8, "NVLink: none", "wired like this"),
-    ("V100", 8, "NCCL_P2P_DISABLE=1", "no peer-to-peer is modelled"),
-    ("H100-SXM5-80GB NCCL_P2P_DISABLE=1", 8, "NVSwitch", "no peer-to-peer is modelled"),
-    ("A100-SXM4-80GB", 8, "P2P disabled", "no peer-to-peer is modelled"),
+    ("V100", 8, "NCCL_P2P_DISABLE=1", "without peer-to-peer"),
+    ("H100-SXM5-80GB NCCL_P2P_DISABLE=1", 8, "NVSwitch", "without peer-to-peer"),
+    ("A100-SXM4-80GB", 8, "P2P: off", "without peer-to-peer"),
+    ("A100-SXM4-80GB", 8, "NCCL_P2P_DISABLE: 1", "without peer-to-peer"),
+    ("A100-SXM4-80GB", 8, "P2P disabled", "without peer-to-peer"),
 ]
 
 #: text on the network between nodes → what the refusal names
@@ -451,7 +453,7 @@ def test_a_total_does_not_hide_what_is_no_rate() -> None:
 
 
 def test_peer_to_peer_that_the_network_s_text_denies_is_off() -> None:
-    with pytest.raises(Refused, match="no peer-to-peer is modelled"):
+    with pytest.raises(Refused, match="without peer-to-peer"):
         platform(accelerator=A100, gpus_per_node=8, inter_node="8x HDR, NCCL_P2P_DISABLE=1")
 
 

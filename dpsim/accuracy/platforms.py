@@ -238,8 +238,8 @@ def _require_told_wiring(name: str, told: HardwareText) -> None:
     staged = node is not None and node.wiring.startswith("staged")
     if vocabulary().nodes.no_peers.search(told.inside) and not (staged or alone):
         raise Refused(
-            f"no peer-to-peer is modelled between cards on PCIe, and {told.accelerator[:60]!r} is "
-            f"wired as in {name}; say PCIe if it is a card",
+            "GPUs without peer-to-peer are modelled as cards on PCIe alone, and "
+            f"{told.accelerator[:60]!r} is wired as in {name}; say PCIe if it is a card",
             ("intra_node",),
         )
 
