@@ -70,6 +70,29 @@ NETWORKS: list[tuple[str, int, float, str]] = [
     ("4x ConnectX-6 HDR 200Gb/s on PCIe 4.0 x16", 4, 200, IB),
     ("8x Thor 2 400G RoCE", 8, 400, "roce"),
     ("osu_bw measured 24.5 GB/s; 8x HDR", 8, 200, IB),
+    # what InfiniBand is too fast for, two networks, and one that is idle
+    ("100 Mbps", 1, 0.1, ETH),
+    ("10 GbE, EDR", 1, 100, IB),
+    ("EDR, 10 GbE", 1, 100, IB),
+    ("NCCL_SOCKET_IFNAME=eth0 10 Gbit/s; IB 100 Gbit/s idle", 1, 10, ETH),
+    ("8x 100 Gb/s InfiniBand (800 Gb/s per node)", 8, 100, IB),
+    # what a rate is of, wherever it is said
+    ("each GPU has 100 Gbit/s InfiniBand", 8, 100, IB),
+    ("per GPU: 100 Gbit/s InfiniBand", 8, 100, IB),
+    ("100Gb/s (per GPU) InfiniBand", 8, 100, IB),
+    ("InfiniBand, 100Gb/s (per GPU)", 8, 100, IB),
+    ("InfiniBand, 100Gb/s, per GPU", 8, 100, IB),
+    ("per-GPU 100Gb/s InfiniBand", 8, 100, IB),
+    ("InfiniBand HDR (200 Gb/s) each GPU", 8, 200, IB),
+    ("per-node 400 Gb/s InfiniBand", 1, 400, IB),
+    ("each node has 800 Gb/s InfiniBand", 2, 400, IB),
+    ("8x HDR-100", 8, 100, IB),
+    ("4x NDR-200", 4, 200, IB),
+    ("500 Mbps", 1, 0.5, ETH),
+    ("every GPU has its own 200 Gb/s RoCE NIC", 8, 200, "roce"),
+    ("800 Gb/s InfiniBand (per node)", 2, 400, IB),
+    ("100 Gbit/s/NIC x 4, InfiniBand", 4, 100, IB),
+    ("200 Gb/s per NIC x 8, InfiniBand", 8, 200, IB),
     # a node's total, and its count beside it
     ("1600Gbps RoCEv2 (8 x 200)", 8, 200, "roce"),
     ("1600 Gb/s (8 NICs)", 8, 200, IB),
@@ -160,6 +183,18 @@ NODES: list[tuple[str, int, str, str, str, str]] = [
     ("AMD Instinct MI300X OAM 192GB", 8, "Infinity Fabric", "", "mi300x-8", "mi300x"),
     ("AMD Instinct MI355X", 8, "XGMI", "", "mi355x-8", "mi355x"),
     ("AMD Instinct MI350X", 8, "XGMI", "", "mi350x-8", "mi350x"),
+    ("NVIDIA H100 80GB HBM2e", 8, "", "", "rack-pcie5", "h100-pcie"),
+    ("H100 SXM 96GB HBM2e, 500 W", 8, "", "", "dgx-h100", "h100-sxm-96gb"),
+    ("H100 96GB HBM2e 500 W, 8 per node", 8, "", "", "dgx-h100", "h100-sxm-96gb"),
+    ("NVIDIA H100 94GB", 8, "NVLink bridges", "", "h100-nvl-8", "h100-nvl"),
+    ("A100 PCIe", 4, "PCIe 4.0 x16, CPUs joined by xGMI", "", "a100-pcie-4", "a100-pcie-80gb"),
+    ("A100-SXM4-80GB", 8, "12x NVLink3", "", "dgx-a100", "a100-sxm-80gb"),
+    ("RTX 6000 Blackwell", 8, "", "", "rtx-pro-6000-8", "rtx-pro-6000"),
+    ("NVIDIA A100-40", 8, "NVSwitch", "", "dgx-a100", "a100-sxm-40gb"),
+    ("NVIDIA V100-32", 8, "NVLink", "", "dgx-1v", "v100-sxm2-32gb"),
+    ("NVIDIA A100-PCIE-40GB (250W)", 4, "", "", "a100-pcie-4", "a100-pcie-40gb"),
+    ("NVIDIA K80 24GB", 8, "", "", "p2.8xlarge", "k80-gk210"),
+    ("NVIDIA GH200 480GB", 4, "", "", "gh200-4", "gh200-96gb"),
     ("GTX 1080 Ti", 8, "single-root PCIe switch", "", "single-root-pcie3", "gtx1080ti"),
 ]  # fmt: skip
 
@@ -194,6 +229,46 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("A100-SXM4-80GB", 8, "NVLink disabled", "wired like this"),
     ("A100-SXM4-80GB", 8, "without NVSwitch", "wired like this"),
     ("H200", 8, "PCIe Gen5", "wired like this"),
+    ("NVIDIA T4", 4, "NVLink", "NVLink between t4"),
+    ("RTX 4090", 8, "NVLink", "NVLink between rtx4090"),
+    ("MI300X", 8, "NVLink", "NVLink between mi300x"),
+    ("MI300X", 8, "NVSwitch", "NVLink between mi300x"),
+    ("A100-SXM4-80GB", 8, "XGMI", "XGMI between a100-sxm-80gb"),
+    ("A100 PCIe", 8, "PCIe 4.0 x1", "fewer than 16 lanes"),
+    ("L40S", 8, "PCIe Gen4 x8", "fewer than 16 lanes"),
+    ("V100 PCIe", 8, "PCIe 2.0", "another generation"),
+    ("V100 PCIe", 8, "PCIe Gen2", "another generation"),
+    ("A100", 8, "NVLink 3 of 12 links", "a part of its NVLink"),
+    ("A100", 8, "1x NVLink", "a part of its NVLink"),
+    ("H800 PCIe", 8, "", "h800-sxm"),
+    ("A800 PCIe", 8, "", "a800-sxm-80gb"),
+    ("A800 40GB Active", 4, "", "a100-pcie-40gb"),
+    ("NVIDIA H20-3e 141GB", 8, "", "nearest are h20"),
+    ("V100 FHHL", 4, "", "nearest is v100-pcie-16gb"),
+    ("V100-DGXS-32GB", 4, "", "nearest are v100-sxm2-16gb"),
+    ("RTX 4090D", 8, "", "nearest is rtx4090"),
+    ("RTX 4090 Laptop", 1, "", "laptops"),
+    ("RTX PRO 6000 Blackwell Max-Q", 4, "", "Max-Q"),
+    ("RTX 3090 Ti", 2, "", "nearest is rtx3090"),
+    ("RTX 5090 D", 8, "", "nearest is rtx5090"),
+    ("H100 CNX", 8, "", "nearest is h100-pcie"),
+    ("H100 SXM 94GB", 8, "", "nearest are .*h100-sxm-96gb"),
+    ("A100 48GB", 8, "", "nearest are .*a100-pcie-40gb"),
+    ("A100 @ 1005 MHz", 8, "", "below its usual power or clock"),
+    ("A100 200W", 8, "", "below its usual power"),
+    ("H100 SXM 80GB 500 W", 8, "", "below its usual power"),
+    ("A100-SXM4-80GB PCIe", 8, "", "a module and a PCIe card"),
+    ("H100 NVL SXM", 8, "", "a module and a PCIe card"),
+    ("A100-SXM4-80GB no NVLink", 8, "", "wired like this"),
+    ("A100 SXM without NVSwitch", 8, "", "wired like this"),
+    ("A100-SXM4-80GB", 8, "no NVLink/NVSwitch", "wired like this"),
+    ("A100-SXM4-80GB", 8, "no NVSwitch or NVLink", "wired like this"),
+    ("A100-SXM4-80GB", 8, "NVLink: none", "wired like this"),
+    ("V100", 8, "NCCL_P2P_DISABLE=1", "without peer-to-peer"),
+    ("H100-SXM5-80GB NCCL_P2P_DISABLE=1", 8, "NVSwitch", "without peer-to-peer"),
+    ("A100-SXM4-80GB", 8, "P2P: off", "without peer-to-peer"),
+    ("A100-SXM4-80GB", 8, "NCCL_P2P_DISABLE: 1", "without peer-to-peer"),
+    ("A100-SXM4-80GB", 8, "P2P disabled", "without peer-to-peer"),
 ]
 
 #: text on the network between nodes → what the refusal names
@@ -213,6 +288,29 @@ REFUSED_NETWORKS: list[tuple[str, str]] = [
     ("8x HDR at half speed", "a part of it"),
     ("1 NIC per 2 GPUs, 200G HDR", "shared"),
     ("8 × 400G, 4 GPUs share a NIC", "shared"),
+    ("-100 Gbit/s", "a negative rate"),
+    ("9" * 60 + " Gbit/s", "more than the"),
+    ("9" * 400 + " Gbit/s", "more than the"),
+    ("nan Gbit/s", "not written like 100 Gbit"),
+    ("inf Gbit/s", "not written like 100 Gbit"),
+    ("1e3 Gbit/s", "not written like 100 Gbit"),
+    ("100 kbit/s", "not written like 100 Gbit"),
+    ("100", "a number without a unit"),
+    ("InfiniBand 100", "a number without a unit"),
+    ("100 Mbps InfiniBand", "does not exist"),
+    ("1.5x EDR", "a part of it"),
+    ("half-speed EDR", "a part of it"),
+    ("10 GbE / EDR", "alternatives"),
+    ("8x HDR of which 4 idle", "a part of it"),
+    ("8x 100 Gb/s (100 Gb/s per node)", "contradicts itself: 8 x 100 Gbit/s are not 100 a node"),
+    ("8x 100 Gb/s RoCE, 100 Gb/s per node", "contradicts itself"),
+    ("100 Gb/s per node (8x 100 Gb/s)", "contradicts itself"),
+    ("peak 12.5 GB/s, effective 9 GB/s", "an effective rate beside a nominal one"),
+    ("100 Gbit/s InfiniBand, GPUDirect RDMA off", "without GPUDirect"),
+    ("8x HDR, NCCL_NET_GDR_LEVEL=0", "without GPUDirect"),
+    ("100 Gbit/s per pair of GPUs", "shared"),
+    ("100 Gbit/s per GPU pair", "shared"),
+    ("200 Gb/s for every two GPUs", "shared"),
     ("25/100 GbE", "alternatives"),
     ("4-8 HDR NICs", "alternatives"),
     ("0x HDR", "a count of none"),
@@ -326,6 +424,37 @@ def test_a_network_that_would_be_misread_is_refused(text: str, what: str) -> Non
 def test_boards_without_nvlink_are_cards(inside: str) -> None:
     found = platform(accelerator="A100", gpus_per_node=4, intra_node=inside, nodes=1)
     assert [r.cluster["machine"] for r in found.readings] == ["a100-pcie-4", "rtx4090-8"]
+
+
+@pytest.mark.parametrize("accelerator", ["A100 no NVLink", "A100, no NVLink", "A100 (NVLink: off)"])
+def test_an_accelerator_that_says_what_it_lacks_is_read_as_its_node(accelerator: str) -> None:
+    found = platform(accelerator=accelerator, gpus_per_node=4, nodes=1)
+    assert [r.cluster["machine"] for r in found.readings] == ["a100-pcie-4", "rtx4090-8"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "inside"),
+    [
+        *((card, "NCCL_P2P_DISABLE=1") for card in ("A100 PCIe", "H100 PCIe", "L40S", "T4")),
+        *((card, "NVLink, NCCL_P2P_DISABLE=1") for card in ("A100 PCIe", "H100 PCIe", "RTX A6000")),
+    ],
+)
+def test_cards_without_peer_to_peer_go_through_the_host(accelerator: str, inside: str) -> None:
+    found = platform(accelerator=accelerator, gpus_per_node=4, intra_node=inside, nodes=1)
+    assert [r.cluster["machine"] for r in found.readings] in (["rtx4090-8"], ["rtx2080ti-8"])
+
+
+def test_a_total_does_not_hide_what_is_no_rate() -> None:
+    for text, total, what in (
+        ("8x HDR, GPUDirect off", 1600, "without GPUDirect"), ("8x HDR", 1e9, "more than the"),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=what):
+            platform(accelerator=A100, gpus_per_node=8, inter_node=text, inter_gbits_s=total)
+
+
+def test_peer_to_peer_that_the_network_s_text_denies_is_off() -> None:
+    with pytest.raises(Refused, match="without peer-to-peer"):
+        platform(accelerator=A100, gpus_per_node=8, inter_node="8x HDR, NCCL_P2P_DISABLE=1")
 
 
 def test_a_board_that_stands_in_for_another_says_so() -> None:

@@ -225,6 +225,87 @@ def test_what_is_not_modelled_is_refused_by_name(
         point(tmp_path, **changes)
 
 
+CONTRADICTING = [
+    ({"throughput_global": 3000}, "throughput_global: 3000 per second is not value 6154.66"),
+    ({"throughput_global": 3000, "throughput_unit": "images/s"}, "throughput_global: 3000"),
+    ({"unit": "images/s/GPU", "throughput_global": 6154.66}, "49237.3 of all"),
+    ({"params_m": 2.5}, "params_m: 2.5 million are not the 25.56 of 'ResNet-50'"),
+    ({"params_m": 25557032}, "params_m: 2.5557e.07 million are not"),
+    ({"strategy": "no DDP"}, "strategy 'no DDP' only says what it is not"),
+    ({"strategy": "without FSDP"}, "only says what it is not"),
+    ({"strategy": "DDP + FSDP"}, "several strategies"),
+    ({"strategy": "Horovod/ZeRO-3"}, "several strategies"),
+    ({"strategy": "ZeRO-3 offload"}, "not stated what is offloaded"),
+    ({"strategy": "ZeRO-3", "strategy_detail": "activation offload"}, "not stated what"),
+    ({"strategy": "ZeRO-3 offload_optimizer, offload_param"}, "offloading parameters"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), CONTRADICTING, ids=str)
+def test_columns_that_contradict_each_other_are_refused(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        point(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"throughput_global": 6154.66}, "ddp"),
+        ({"unit": "images/s/GPU", "value": 769.3, "throughput_global": 6154.66}, "ddp"),
+        ({"params_m": 23.5}, "ddp"),
+        ({"strategy": "DDP (no ZeRO-1)"}, "ddp"),
+        ({"strategy": "FSDP, not DDP"}, "fsdp"),
+        ({"strategy": "ZeRO-2, no offload"}, "zero"),
+        ({"strategy": "ZeRO-2 with ZeRO-Offload"}, "zero"),
+    ],
+    ids=str,
+)
+def test_columns_that_say_the_same_twice_are_read(
+    tmp_path: Path, changes: dict[str, Any], kind: str
+) -> None:
+    assert point(tmp_path, **changes).strategy == kind
+
+
+def test_parameters_of_adapters_may_be_stated(tmp_path: Path) -> None:
+    changes = {
+        "model": "Llama-2-7B LoRA",
+        "seq_len": 512,
+        "batch_per_gpu": 1,
+        "unit": "sequences/s",
+    }
+    assert point(tmp_path, **changes, params_m=4.2).data["model"]["adapters"]
+
+
+INFERENCE = [
+    {"task": "inference"},
+    {"task": "MLPerf Inference v4.0 resnet"},
+    {"task": "LLM serving"},
+    {"task": "decoding"},
+    {"task": "LLM prefill/decode"},
+    {"metric": "inference latency"},
+    {"framework": "vLLM 0.6"},
+]
+
+
+@pytest.mark.parametrize("changes", INFERENCE, ids=str)
+def test_rows_of_inference_are_refused_by_name(tmp_path: Path, changes: dict[str, str]) -> None:
+    with pytest.raises(Refused, match=r"rows of inference are not read.*`dpsim serve`"):
+        point(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "SQuAD fine-tuning", "BERT pre-training", "natural language inference (MNLI)",
+        "image training incl. JPEG decoding", "training without inference", "fine-tuning",
+    ],
+)  # fmt: skip
+def test_rows_of_training_are_read_whatever_it_is_for(tmp_path: Path, task: str) -> None:
+    assert point(tmp_path, task=task).step_time > 0
+
+
 @pytest.mark.parametrize(
     ("strategy", "kind"),
     [
@@ -749,7 +830,7 @@ def test_nanotrons_benchmarks_are_its_models_and_its_host_issues_split_layers(
     """1.34, 3.57, 8.86 and 80 billion parameters, as its runs print them; 28 blocks make eight
     stages as even as they go."""
     words: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16"}
-    words |= {"accelerator": "H100 SXM", "params_m": 1, "seq_len": 4096, "batch_per_gpu": 1}
+    words |= {"accelerator": "H100 SXM", "seq_len": 4096, "batch_per_gpu": 1}
     name = "Llama-type {} (nanotron benchmark model)"
     for size, parameters in {"1B": 1.34e9, "3B": 3.57e9, "8B": 8.86e9, "80B": 79.97e9}.items():
         alone = point(tmp_path, **words, model=name.format(size), strategy="DP").case
@@ -775,7 +856,7 @@ def test_nanotrons_host_is_slower_where_pipelines_of_tensor_ranks_leave_the_node
     tmp_path: Path, tensor: int, pipeline: int, gpus: int, away: int
 ) -> None:
     """Each tensor rank adds to every kernel's launch, and only if all three come together."""
-    row: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16", "params_m": 1}
+    row: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16"}
     row |= {"accelerator": "H100 SXM", "seq_len": 4096, "batch_per_gpu": 1, "grad_accum": 8}
     row |= {"model": "Llama-type 1B (nanotron benchmark model)", "strategy": "DP+TP+PP"}
     row |= {"inter_node": "AWS EFA", "gpus_per_node": 8, "total_gpus": gpus}

@@ -16,7 +16,10 @@ from dpsim.accuracy.questions import Inquiry, Option
 from dpsim.accuracy.rules import first, meaning
 from dpsim.accuracy.words import Board, Family, vocabulary
 from dpsim.core.record import Refused
+from dpsim.machines.devices import Device
 
+#: how far a stated size of memory or power may be off a board's: makers round, and count in GiB
+_ROUNDED = 0.08
 #: forms of a board
 MODULE, CARD = "module", "card"
 
@@ -86,6 +89,29 @@ def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
     fitting = [b for b in family.boards if not b.form or form is None or b.form == form]
     boards = tuple(fitting) or family.boards
     return first([b for b in boards if not b.guessed], told.accelerator) or _guess(boards)
+
+
+def require_board(device: Device, family: Family, text: str) -> None:
+    """Raise Refused where `text` states memory that the device hasn't, or less power."""
+    words = vocabulary().accelerators
+    if family in (words.any_gpu, words.geforce) or words.hosts.search(text):
+        return
+    sizes = [int(told[1]) for told in words.stated_memory.finditer(text)]
+    gpus = 2 if ", one " in device.name else 1  # of two GPUs on a board
+    own = [device.memory * n / unit for n in range(1, gpus + 1) for unit in (1e9, 2.0**30)]
+    if sizes and not any(abs(size / each - 1) <= _ROUNDED for size in sizes for each in own):
+        known = ", ".join(dict.fromkeys(board.device for board in family.boards))
+        raise Refused(
+            f"no board is known with the memory in {text[:60]!r}; the nearest are {known}",
+            ("accelerator",),
+        )
+    powers = [int(told[1]) for told in words.stated_power.finditer(text)]
+    if device.power and powers and max(powers) < (1 - _ROUNDED) * device.power:
+        raise Refused(
+            f"{text[:60]!r} states less than the {device.power:g} W of {device.name}, and a GPU "
+            "below its usual power is not read; say PCIe if it is a card, or calibrate compute",
+            ("accelerator",),
+        )
 
 
 def _guess(boards: tuple[Board, ...]) -> Board:

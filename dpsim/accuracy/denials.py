@@ -54,11 +54,34 @@ def require_plain(parts: Sequence[str], inter_node: str) -> None:
     nothing but what the network is not."""
     text = " ; ".join(parts).lower()
     wrong = meaning(vocabulary().network.refused, text)
+    if vocabulary().network.slashed.search(inter_node.lower()):
+        wrong = "alternatives"
     if wrong is not None:
         message = f"{inter_node[:60]!r} tells {wrong}, which is not read from words"
         raise Refused(message, ("inter_node",))
     if re.search(r"\w", inter_node) and not re.search(r"\w", text):
         raise Refused(f"{inter_node[:60]!r} only says what the network is not", ("inter_node",))
+
+
+def require_gpudirect(said: str) -> None:
+    """Raise Refused where `said` of a network that is in use has NICs not reach GPUs' memory."""
+    if vocabulary().network.no_gpudirect.search(said.lower()):
+        raise Refused(
+            f"{said.strip(' ;')[:60]!r} tells a network without GPUDirect, which is not "
+            "modelled of RDMA; TCP is",
+            ("inter_node",),
+        )
+
+
+def told_inside(accelerator: str, intra_node: str, inter_node: str) -> tuple[str, str]:
+    """The accelerator without what it says not to be there, and the inside of the node with that,
+    and with what the network's text says of peer-to-peer."""
+    words, plain, found = vocabulary().nodes, accelerator, []
+    for denied in (words.no_nvlink, words.no_switch, words.no_peers):
+        found += [told[0] for told in denied.finditer(plain.lower())]
+        plain = _swapped(denied.pattern, " ", plain) if found else plain
+    found += [told[0] for told in words.no_peers.finditer(inter_node.lower())]
+    return plain.strip() or accelerator, " ; ".join((intra_node, *found)) if found else intra_node
 
 
 def require_one(text: str) -> None:

@@ -35,6 +35,8 @@ GPU, NIC, NODE = "gpu", "nic", "node"
 #: networks that GPUs exchange nothing over
 _ASIDE_USES = ("storage", "management")
 _WITHOUT_SOCKETS = ("infiniband", "omni_path")
+#: how far rates that are rounded may be off each other
+_APART = 0.1
 #: more NICs than a node, or an NVLink domain that spans nodes, has
 _MOST = 256
 #: what stands for words that are read already, so that counts are not read out of them
@@ -69,6 +71,7 @@ class LinkPhrase:
     sockets  whether it is used through TCP
     note     what there is to tell about its kind
     times    whether the count stands as a factor beside the rate
+    wrong    how its rates contradict each other; "" where they don't
     """
 
     use: str = ""
@@ -81,6 +84,7 @@ class LinkPhrase:
     sockets: bool = False
     note: str = ""
     times: bool = False
+    wrong: str = ""
 
     @property
     def numbers(self) -> bool:
@@ -105,6 +109,7 @@ class LinkPhrase:
             sockets=self.sockets or other.sockets,
             rate=self.rate or other.rate,
             nominal=self.nominal if self.nominal is not None else other.nominal,
+            wrong=self.wrong or other.wrong or _contradicting(self, other),
         )
         if self.count is None:
             found = replace(found, count=other.count, each_gpu=self.each_gpu or other.each_gpu)
@@ -121,6 +126,18 @@ class LinkPhrase:
         beyond = rate.gbits > max(known)  # what no NIC has, several have
         node = (alike or beyond) and self.count > 1 and not self.times
         return replace(self, rate=replace(rate, of=NODE)) if node else self
+
+
+def _contradicting(one: LinkPhrase, other: LinkPhrase) -> str:
+    """How a node's rate and NICs beside it contradict each other; "" where they don't."""
+    for nics, node in ((one, other), (other, one)):
+        each, whole = nics.rate, node.rate
+        if not (each and whole and nics.count and not nics.each_gpu):
+            continue
+        beside = each.gbits * nics.count
+        if each.of in ("", NIC) and whole.of == NODE and abs(beside / whole.gbits - 1) > _APART:
+            return f"{nics.count} x {each.gbits:g} Gbit/s are not {whole.gbits:g} a node"
+    return ""
 
 
 def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -146,13 +163,28 @@ def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
     """The networks that the `parts` of a text on it tell, in their order."""
     found: list[LinkPhrase] = []
-    for part in parts:
+    for part in _with_scopes(parts):
         now = _phrase(part)
         if found and not _another(found[-1], now):
             found[-1] = found[-1].filled(now).of_all()
         else:
             found.append(now)
     return tuple(phrase for phrase in found if phrase.numbers or phrase.kind or phrase.use)
+
+
+def _with_scopes(parts: Iterable[str]) -> list[str]:
+    """The `parts`; one that says only what a rate is of belongs to the one before it, or to the
+    next."""
+    found: list[str] = []
+    ahead = ""
+    for part in parts:
+        if not vocabulary().network.scope_alone.search(part.lower()):
+            found, ahead = [*found, f"{ahead}{part}"], ""
+        elif found:
+            found[-1] += f" {part}"
+        else:
+            ahead = f"{part} "
+    return found
 
 
 def chosen(
@@ -208,11 +240,17 @@ def _another(before: LinkPhrase, now: LinkPhrase) -> bool:
     if aside and now.kind and now.numbers:
         return True
     kinds = before.kind and now.kind and before.kind != now.kind
-    if kinds and not (before.broad or now.broad):
+    if kinds and (not (before.broad or now.broad) or _apart(before, now) or _apart(now, before)):
         return True
     counts = before.count is not None and now.count is not None
     rates = before.rate is not None and now.rate is not None
     return bool((counts and (now.kind or now.rate)) or (rates and (now.kind or now.count)))
+
+
+def _apart(one: LinkPhrase, other: LinkPhrase) -> bool:
+    """Whether `one` is Ethernet of another rate than the generation that `other` names."""
+    rates = _plain(one) and one.rate and other.nominal and other.rate is None
+    return bool(rates and one.rate and not math.isclose(one.rate.gbits, other.nominal or 0.0))
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -240,9 +278,17 @@ def _phrase(part: str) -> LinkPhrase:
     for aside in asides:
         if vocabulary().network.aside.search(aside.lower()):
             continue
+        if vocabulary().network.scope_alone.search(aside.lower()):
+            of = meaning(vocabulary().network.scopes, aside.lower())
+            rate = found.rate
+            found = replace(found, rate=replace(rate, of=rate.of or of)) if rate and of else found
+            continue
         told = _facts(aside)
         if told.use not in _ASIDE_USES or found.use or not (found.kind or found.numbers):
             found = found.filled(told)
+    each_gpu = vocabulary().network.before[GPU].search(outer.lower())
+    if each_gpu and found.rate and not found.rate.of:
+        found = replace(found, rate=replace(found.rate, of=GPU))
     return _product(found, part).of_all()
 
 
@@ -324,8 +370,8 @@ def _placed(
     if words.both_ways.search(behind) or words.both_ways.search(before):
         gbits /= 2
     of = meaning(words.scopes, behind) or ""
-    if not of and words.before[NODE].search(before):
-        of = NODE
+    if not of:
+        of = next((scope for scope in (GPU, NODE) if words.before[scope].search(before)), "")
     if of == NODE and _TIMES.search(before):  # 8x 200G per node: the count is the node's
         of = NIC
     return LinkRate(gbits, of, in_bytes)

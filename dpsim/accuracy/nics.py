@@ -17,6 +17,8 @@ from dpsim.machines.machine import Machine
 
 #: line rate [Gbit/s] from which on NICs beside a total are a possible reading of it
 _LEAST_OPEN = 100
+#: no GPU has more NICs beside it, and no node fewer places for them
+_NICS_EACH, _FEWEST = 2, 4
 
 
 @dataclass(frozen=True)
@@ -101,15 +103,35 @@ def nics_of(
     whole = told.total
     if whole is None:
         whole = _whole(read, Usual(own, usual), gpus, kind, told.asked and not told.named, asked)
+    _require_possible(whole, kind, read, told, machine)
     kind = _rdma(kind, read, told, whole, notes)
     platform = told.named and kind == own.kind and read.count is None
     each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
     nics = _split(whole, read, each, most, notes)
     rate, known = whole / nics, vocabulary().network.line_rates
-    if told.total is None and not any(math.isclose(rate, each) for each in known):
+    slowest = rate < min(known)  # of which there are more rates than are listed
+    if told.total is None and not slowest and not any(math.isclose(rate, each) for each in known):
         rate = max((r for r in known if r < rate), default=rate)
         notes.append(f"{whole:g} Gbit/s over {nics} NICs is no line rate; {rate:g} each is taken.")
     return Nics(nics, rate, kind)
+
+
+def _require_possible(
+    whole: float, kind: NetworkKind, read: LinkPhrase, told: NetworkText, machine: Machine
+) -> None:
+    """Raise Refused where no node has `whole` [Gbit/s], or no network of this kind."""
+    words = vocabulary().network
+    most = _NICS_EACH * max(words.line_rates) * max(machine.gpus_per_node, _FEWEST)
+    if whole > most:
+        raise Refused(f"{whole:g} Gbit/s a node is more than the {most:g} any has", ("inter_node",))
+    if told.total is not None or not told.asked:
+        return
+    if read.wrong:
+        raise Refused(f"{told.text[:60]!r} contradicts itself: {read.wrong}", ("inter_node",))
+    if kind == "infiniband" and read.rate and whole < words.infiniband_from:
+        least = words.infiniband_from
+        message = f"InfiniBand of {whole:g} Gbit/s does not exist; it has {least:g} or more"
+        raise Refused(message, ("inter_node",))
 
 
 def _rdma(
@@ -181,7 +203,8 @@ def _usual_kind(
     """The kind where the text names none: Ethernet's by its line rate, RDMA where sockets are too
     slow for it, else asked for; a platform's own where it is named."""
     words = vocabulary().network
-    if gbits in words.ethernet_rates and own.kind != "ethernet":
+    slow = gbits is not None and gbits < words.infiniband_from
+    if gbits is not None and (gbits in words.ethernet_rates or slow) and own.kind != "ethernet":
         notes.append(f"What the network is isn't stated; {gbits:g} Gbit/s is taken for Ethernet.")
         return "ethernet"
     rdma: NetworkKind = "infiniband" if own.kind == "ethernet" else own.kind

@@ -14,8 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy.accelerators import CARD, MODULE, HardwareText, board_of, family_of
-from dpsim.accuracy.denials import require_plain
+from dpsim.accuracy.accelerators import (
+    CARD,
+    MODULE,
+    HardwareText,
+    board_of,
+    family_of,
+    require_board,
+)
+from dpsim.accuracy.denials import require_gpudirect, require_plain, told_inside
 from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
@@ -28,6 +35,8 @@ from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
 
+#: ways of wiring that are NVLink's, but of AMD's devices
+_NVLINKED = {"switch", "mesh", "cube", "pairs", "single"}
 #: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
 _LARGEST_BOX = 16
 
@@ -105,17 +114,17 @@ def platform(
     and not nodes.  Refused where the accelerator, or a node with so many of them, is not known,
     where words contradict each other or change what others mean.
     """
-    _require_memory_of_devices(fabric, accelerator)
     outer, inner = sides(inter_node)
+    accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
+    _require_plain_words(accelerator, intra_node, fabric)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()
-    network = NetworkText(
-        fabric, (*outer, *_strayed(intra_node)), every, inter_gbits_s, False, nodes != 1
-    )
-    _require_read(network, inner, inter_node)
+    parts = (*outer, *_strayed(intra_node))
+    network = NetworkText(fabric, parts, every, inter_gbits_s, False, nodes != 1)
     told = HardwareText(accelerator.lower(), inside, gpus_per_node, ranks)
     family = family_of(told)
-    told = _beside(told, family, network, intra_node.lower())
+    _require_read(network, family, inner, inter_node)
+    told = _beside(told, family, network, (intra_node.lower(), " ; ".join(inner).lower()))
     return Platform(_distinct(explored(lambda asked: _reading(family, told, network, asked))))
 
 
@@ -125,24 +134,25 @@ def _plain(inside: str) -> str:
     return words.no_switch.sub("", words.no_nvlink.sub("pcie", inside.lower()))
 
 
-def _denied(intra_node: str, family: Family) -> tuple[str, ...]:
-    """Wirings (see `WiredNode`) that the node is said not to have; a module that has no card
-    beside it is on none of them where PCIe alone is told."""
+def _denied(intra_node: str, inner: str, family: Family) -> tuple[str, ...]:
+    """Wirings (see `WiredNode`) that the node is said not to have, in either column; a module that
+    has no card beside it is on none of them where PCIe alone is told."""
     words, alike = vocabulary().nodes, {board.form for board in family.boards}
     plain = _plain(intra_node)
     told = vocabulary().accelerators
     alone = told.on_pcie.search(plain) and not told.on_nvlink.search(plain)
-    if words.no_nvlink.search(intra_node) or (alone and alike == {""}):
+    said = f"{intra_node} ; {inner}"
+    if words.no_nvlink.search(said) or (alone and alike == {""}):
         return ("switch", "mesh", "cube")
-    return ("switch",) if words.no_switch.search(intra_node) else ()
+    return ("switch",) if words.no_switch.search(said) else ()
 
 
 def _beside(
-    told: HardwareText, family: Family, network: NetworkText, intra_node: str
+    told: HardwareText, family: Family, network: NetworkText, inside: tuple[str, str]
 ) -> HardwareText:
     """`told` with what the network and the inside of the node say of the board."""
     crowded = _crowded(network, family, told.gpus or 8)
-    return replace(told, modules=crowded, denied=_denied(intra_node, family))
+    return replace(told, modules=crowded, denied=_denied(*inside, family))
 
 
 def _crowded(network: NetworkText, family: Family, gpus: int) -> bool:
@@ -175,9 +185,11 @@ def _reading(
     known = _platform_of(family, told, network.every)
     board = board_of(family, told, asked) if known is None else known[0]
     name, named = _machine(board, told, network.every, notes, asked)
+    _require_own_links(family, board, told)
     _require_told_wiring(name, told)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
+    require_board(load_device(device) if device else chosen.device, family, told.accelerator)
     gpus, share = _in_a_node(chosen, told, notes)
     if told.ranks is not None and _LARGEST_BOX < gpus >= told.ranks:
         network = replace(network, asked=False)
@@ -192,11 +204,44 @@ def _reading(
     return {k: v for k, v in cluster.items() if v is not None}, tuple(dict.fromkeys(notes))
 
 
+def _require_plain_words(accelerator: str, intra_node: str, fabric: str) -> None:
+    """Refuse memory of hosts where devices have their own, and links that are not whole."""
+    _require_memory_of_devices(fabric, accelerator)
+    wrong = meaning(vocabulary().nodes.refused, intra_node.lower())
+    if wrong is not None:
+        message = f"{intra_node.strip(' ;')[:60]!r} tells {wrong}, which is not modelled"
+        raise Refused(message, ("intra_node",))
+
+
+def _require_own_links(family: Family, board: Board, told: HardwareText) -> None:
+    """Refuse links that no machine known with this `board` has between its GPUs; a card that has
+    modules beside it gets a note instead (see `_machine`)."""
+    words, amd = vocabulary().nodes, board.device.startswith("mi")
+    joined = {node.wiring for node in _nodes(board).values()} & _NVLINKED and not amd
+    stands_in = family in (vocabulary().accelerators.any_gpu, vocabulary().accelerators.geforce)
+    link = ""
+    if words.nvlink.search(told.inside) and not (joined or board.form or stands_in):
+        link = "NVLink"
+    elif words.xgmi.search(told.inside) and not (amd or stands_in):
+        link = "XGMI"
+    if link:
+        message = f"no machine known with {link} between {board.device}; say PCIe, or nothing"
+        raise Refused(message, ("intra_node",))
+
+
 def _require_told_wiring(name: str, told: HardwareText) -> None:
     node = vocabulary().nodes.machines.get(name)
     if node is not None and node.wiring in told.denied and (told.gpus or 2) > 1:
         message = f"no machine known with {told.accelerator[:60]!r} in a node wired like this"
         raise Refused(message, ("intra_node",))
+    alone = (told.gpus or 2) == 1 or told.ranks == 1
+    staged = node is not None and node.wiring.startswith("staged")
+    if vocabulary().nodes.no_peers.search(told.inside) and not (staged or alone):
+        raise Refused(
+            "GPUs without peer-to-peer are modelled as cards on PCIe alone, and "
+            f"{told.accelerator[:60]!r} is wired as in {name}; say PCIe if it is a card",
+            ("intra_node",),
+        )
 
 
 def _strayed(intra_node: str) -> tuple[str, ...]:
@@ -205,8 +250,13 @@ def _strayed(intra_node: str) -> tuple[str, ...]:
     return tuple(part for part in parts if any(p.kind and p.rate for p in networks((part,))))
 
 
-def _require_read(network: NetworkText, inner: tuple[str, ...], inter_node: str) -> None:
-    """Refuse words that change what the others mean, where nothing but words tells the network."""
+def _require_read(
+    network: NetworkText, family: Family, inner: tuple[str, ...], inter_node: str
+) -> None:
+    """Refuse words that change what the others mean, where nothing but words tells the network; and
+    always that NICs don't reach the memory of devices that they do reach."""
+    if network.asked and any(load_device(board.device).gpudirect for board in family.boards):
+        require_gpudirect(inter_node)
     if network.asked and network.total is None:
         require_plain((*network.parts, *inner), inter_node)
 
@@ -283,14 +333,24 @@ def _nodes(board: Board) -> dict[str, WiredNode]:
     return {name: words.machines[name] for name in words.fitted[board.fitted]}
 
 
+def _named_wiring(told: HardwareText, board: Board) -> str | None:
+    """The way of wiring that the text names; cards without peer-to-peer are on none other."""
+    words, inside, generation = vocabulary().nodes, told.inside, _generation(told, board)
+    named = meaning(words.wiring, inside) or meaning(words.wiring, told.accelerator)
+    can_stage = any(node.wiring.startswith("staged") for node in _nodes(board).values())
+    if board.form != MODULE and can_stage and words.no_peers.search(inside):
+        return f"staged{min(int(generation), 4)}"
+    if named == "dual":
+        return f"dual{min(int(generation), 4)}"
+    if named == "full":
+        return "mesh" if board.fitted.startswith("mi") or (told.gpus or 8) <= 4 else "switch"
+    return named
+
+
 def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     """The way of wiring (see `WiredNode`) that the text names, or that is asked for."""
     words, inside, gpus = vocabulary().nodes, told.inside, told.gpus
-    named = meaning(words.wiring, inside) or meaning(words.wiring, told.accelerator)
-    generation = _generation(told, board)
-    if named in ("full", "dual"):
-        full = "mesh" if board.fitted.startswith("mi") or (gpus or 8) <= 4 else "switch"
-        return full if named == "full" else f"dual{min(int(generation), 4)}"
+    named, generation = _named_wiring(told, board), _generation(told, board)
     if named is not None:
         return named
     if board.form == CARD and vocabulary().accelerators.on_nvlink.search(inside):
@@ -302,9 +362,7 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     if usual[:-1] not in ("pcie", "staged") and board.form != CARD:
         return None
     way = usual[:-1] if usual[:-1] in ("pcie", "staged") else "pcie"
-    if words.no_peers.search(inside):
-        way = "staged"
-    elif words.peers.search(inside):
+    if words.peers.search(inside):
         way = "pcie"
     elif way == "pcie" and not alone and board.form != MODULE:
         way = "staged" if _ask("peers", asked) == "staged" else "pcie"

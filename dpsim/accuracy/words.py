@@ -49,6 +49,8 @@ class AcceleratorWords:
     """Accelerators by name, and what stands in for one that isn't stated."""
 
     refused: dict[str, Words]
+    stated_memory: Words
+    stated_power: Words
     families: tuple[Family, ...]
     not_stated: Words
     geforce: Family
@@ -85,6 +87,9 @@ class NodeWords:
     machines: dict[str, WiredNode]
     fitted: dict[str, Texts]
     wiring: dict[str, Words]
+    xgmi: Words
+    nvlink: Words
+    refused: dict[str, Words]
     no_nvlink: Words
     no_switch: Words
     pcie_generation: Words
@@ -195,6 +200,8 @@ class NetworkWords:
     no_roce: Words
     no_kind: Words
     unused: Words
+    no_gpudirect: Words
+    slashed: Words
     refused: dict[str, Words]
     spoken: dict[str, int]
     counted: Words
@@ -205,6 +212,7 @@ class NetworkWords:
     usual: dict[NetworkKind, float]
     line_rates: tuple[float, ...]
     ethernet_rates: tuple[float, ...]
+    infiniband_from: float
     slow: float
     fast: Words
     host_latency: dict[str, Text]
@@ -219,6 +227,7 @@ class NetworkWords:
     volumes: dict[str, RateUnit]
     scopes: dict[str, Words]
     before: dict[str, Words]
+    scope_alone: Words
     both_ways: Words
     per_gpu: Words
     one_each: Words
@@ -239,6 +248,7 @@ class TableWords:
     samples: Texts
     short: dict[str, Text]
     throughput: Words
+    inference: Words
     behind: Words
     in_tokens: Words
 
@@ -310,6 +320,7 @@ class StrategyWords:
     interleaved: Words
     chunks: Words
     one_f_one_b: Words
+    denied: Words
     perhaps: Words
 
 

@@ -17,6 +17,8 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     words = vocabulary().tables
     unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
     is_time = unit in words.times or unit in words.run_times
+    if value and not is_time:
+        _check_global(row, value, unit)
     if step and step > 0:
         if value and unit in words.times:
             _check_time(value, unit, step)
@@ -30,6 +32,25 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     if unit in words.run_times:
         raise Refused(f"{unit} to train: the steps are not stated")
     return case.global_batch / _samples_per_second(row, case, value, unit), False
+
+
+def _check_global(row: TrainingRow, value: float, unit: str) -> None:
+    """Refused where `throughput_global` counts the same things and is another rate than `value`;
+    without a unit of its own it may be in samples or in tokens."""
+    stated, own = row.get("throughput_global"), row.text("throughput_unit").lower()
+    words = vocabulary().tables.throughput
+    told = words.fullmatch(unit.lower())
+    beside = words.fullmatch(own) if own else told
+    if not stated or not told or not beside or _things(told["what"]) != _things(beside["what"]):
+        return
+    whole = value * (row.gpus if told["per_gpu"] else 1)
+    stated *= row.gpus if own and beside["per_gpu"] else 1
+    length = (row.get("seq_len") or 1.0) if not own else 1.0
+    if min(abs(whole * by / stated - 1) for by in (1.0, length, 1 / length)) > AGREE:
+        raise Refused(
+            f"throughput_global: {stated:g} per second is not value {value:g} {unit}, which are "
+            f"{whole:g} of all; leave one of them empty"
+        )
 
 
 def _check_time(value: float, unit: str, step: float) -> None:

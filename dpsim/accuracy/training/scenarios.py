@@ -41,6 +41,8 @@ _GPUS_PER_NODE = 8
 #: batch per GPU where nothing is stated, and the parameters from which on a language model is large
 #: [millions]
 _BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
+#: how far stated parameters may be off a known model's: tables count with and without embeddings
+_PARAMETERS_APART = 3.0
 #: products of attention, in Llama's names, and in those of stand-ins
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _STAND_IN_ATTENTION = ("c_attn", "attn.c_proj")
@@ -89,8 +91,7 @@ def measured_case(
 
     Raises Refused where there is none.
     """
-    if (column := row.unclear()) is not None:
-        raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
+    _require_training(row)
     notes: list[str] = []
     mesh = mesh_of(row)
     row = told_by(row, chosen := reading or platform_of(row).readings[0])
@@ -116,8 +117,34 @@ def measured_case(
         data["recompute"] = "full"
         notes.append("forward is computed again, and counted, as in DeepSpeed's TFLOP/s")
     case, step_time, time = _measured_as(row, data, model.language, notes)
+    _require_parameters(row, model, case)
     label, here = strategy["kind"] + mesh.label, tuple(notes)
     return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
+
+
+def _require_training(row: TrainingRow) -> None:
+    """Raise Refused where a number of `row` is none, and where it is no training."""
+    if (column := row.unclear()) is not None:
+        raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
+    said = " | ".join(row.text(column) for column in ("task", "metric", "framework"))
+    if vocabulary().tables.inference.search(said.lower()):
+        raise Refused(
+            f"task: rows of inference are not read ({said.strip(' |')[:60]!r}); `dpsim serve` "
+            "predicts serving, and tables take training runs"
+        )
+
+
+def _require_parameters(row: TrainingRow, model: ModelChoice, case: Case) -> None:
+    """Raise Refused where a known model has far from the parameters that `row` states; those of
+    adapters may be what it counts."""
+    stated, own = (row.get("params_m") or 0.0) * 1e6, float(case.model.parameters)
+    if not stated or model.note or "adapters" in model.data:
+        return
+    if not 1 / _PARAMETERS_APART <= stated / own <= _PARAMETERS_APART:
+        raise Refused(
+            f"params_m: {stated / 1e6:g} million are not the {own / 1e6:.4g} of "
+            f"{row.text('model')[:60]!r}; leave it empty, or name the model that has as many"
+        )
 
 
 def _measured_as(

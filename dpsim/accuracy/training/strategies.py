@@ -28,9 +28,14 @@ def through_servers(row: TrainingRow) -> bool:
 
 
 def _said(row: TrainingRow) -> str:
-    """What the columns say of the strategy, without what they say that it may be."""
+    """What the columns say of the strategy, without what they say that it may be or is not."""
     text = " | ".join(row.text(column) for column in _COLUMNS).lower()
-    return vocabulary().strategies.perhaps.sub("", text)
+    return _affirmed(vocabulary().strategies.perhaps.sub("", text))
+
+
+def _affirmed(text: str) -> str:
+    """`text` without the strategies that it denies."""
+    return vocabulary().strategies.denied.sub("", text)
 
 
 def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
@@ -42,6 +47,9 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     refused = meaning(words.refused, f"{text} | {row.text('model').lower()}")
     if refused is not None:
         raise Refused(f"{refused} ({row.text('strategy')})")
+    named = row.text("strategy")
+    if named and not re.search(r"\w", _affirmed(named.lower())):
+        raise Refused(f"strategy {named[:60]!r} only says what it is not")
     data, _ = next(told(words.kinds, text, row.text), ({}, []))
     if not data:
         raise Refused(f"strategy {row.text('strategy')!r} is not known")
