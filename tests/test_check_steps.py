@@ -152,6 +152,21 @@ def test_the_slower_a_step_the_surer_a_fault_and_beyond_all_known_ones_it_is_an_
     assert "dpsim measure --world-size 8 -- python train.py" in next_commands(each[-1], asked)
 
 
+def test_repeats_of_a_step_are_one_unknown(judge: StepJudge) -> None:
+    """What no prediction explains of a run is the same each time; only their scatter averages."""
+    case, seconds = judge.cases[1], float(np.exp(judge.healthy[1])) * 1.24
+    once, often = (
+        StepJudge([case] * many, judge.found).judged([seconds] * many) for many in (1, 8)
+    )
+    assert once.verdict == often.verdict == "cannot_tell"
+    assert once.probability < often.probability < once.probability + 0.03
+    assert len(often.document([])["points"]) == 8
+    rate = ["8=6000 images/s"]
+    told = check_steps(timed(read("quickstart"), [f"8={2048 / 6000!r}s"], rate))
+    alone = check_steps(timed(read("quickstart"), [], rate))
+    assert told.probability == pytest.approx(alone.probability, abs=0.02)
+
+
 def test_a_fast_step_among_normal_ones_is_no_slow_cluster(judge: StepJudge) -> None:
     assert times(judge, 1.0, 1.0, 0.5).verdict == "cannot_tell"
 

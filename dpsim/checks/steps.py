@@ -6,7 +6,8 @@ known of any cluster makes it (level of compute, cost of exchanges, spread of ra
 are those of intervals) and what no prediction explains (`interval.run`).  Strengths of a fault
 count alike.  What is slower than all of them is a fault of no name (`dpsim.checks.beyond`).
 Measured points share what is not known, so their pattern over ranks and accumulation
-counts and not only their level.
+counts and not only their level.  Repeats of a run share what no prediction explains of it too, and
+count as their mean (`dpsim.predict.repeats`).
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ from dpsim.predict.fit import adjustment, knobs, noise_prior
 from dpsim.predict.level import Level
 from dpsim.predict.player import step_time
 from dpsim.predict.recorded import measured_at
+from dpsim.predict.repeats import RUN_TO_RUN, Repeats
 from dpsim.predict.timed import TimedCases
-from dpsim.predict.uncertainty import REPEATED, Z90
+from dpsim.predict.uncertainty import Z90
 from dpsim.predict.widths import compute_range
 
 #: probability of a fault from which a step is slow, and below which it is normal; at 0.75 a fifth
@@ -120,22 +122,25 @@ def check_steps(timed: TimedCases) -> StepCheck:
 
 
 class StepJudge:
-    """The hypotheses of `cases`, played once: judges any measurement of their steps.
+    """The hypotheses of `cases`, one per measurement, played once: judges any measurement of them.
 
     found  what calibration has found, where it did: `cases` are at that level
+    runs   the cases without repeats; all that is called a point is one of these
     """
 
     def __init__(self, cases: Sequence[Case], found: Level | None = None) -> None:
         self.cases, self.found = tuple(cases), found
+        self.repeats = Repeats.of(self.cases)
+        self.runs = tuple(self.cases[k] for k in self.repeats.firsts)
 
     @cached_property
     def widths(self) -> dict[str, float]:
         """Standard deviations of the logarithms of what is not known of a healthy cluster."""
-        widths = {name: sd for name, sd in knobs(self.cases).items() if name != "host_s"}
-        fast, slow = compute_range(self.cases[0], False)
+        widths = {name: sd for name, sd in knobs(self.runs).items() if name != "host_s"}
+        fast, slow = compute_range(self.runs[0], False)
         level = math.log(slow / fast) / (2 * Z90)
-        known = self.found is not None or measured_at(self.cases[0]) is not None
-        widths["compute"] = math.log(REPEATED[1]) / Z90 if known else level
+        known = self.found is not None or measured_at(self.runs[0]) is not None
+        widths["compute"] = RUN_TO_RUN if known else level
         fit = self.found.fit if self.found else None
         for number in fit.numbers if fit else ():
             if number.name in widths:
@@ -153,7 +158,7 @@ class StepJudge:
         points] of every strength that can be seen; those between the ones that are played too."""
         spread = self._covariance(HEALTHY, self.healthy)
         found = {"healthy": (self.healthy[None], spread[None])}
-        every = groupby(hypotheses(self.cases), key=lambda fault: (fault.name, fault.kind))
+        every = groupby(hypotheses(self.runs), key=lambda fault: (fault.name, fault.kind))
         for (name, _), kind in every:
             means, wide = self._kind(list(kind))
             seen = np.max(means - self.healthy, axis=1, initial=0.0) >= math.log(1.0 + SEEN)
@@ -174,12 +179,12 @@ class StepJudge:
             except (Refused, SimulationError, ValueError):
                 continue
         if not played:
-            return np.empty((0, len(self.cases))), np.empty((0,) + (len(self.cases),) * 2)
+            return np.empty((0, len(self.runs))), np.empty((0,) + (len(self.runs),) * 2)
         ends = [self._covariance(*played[k]) for k in (0, -1)]
         return between([mean for _, mean in played]), between(ends, len(played))
 
     def _steps(self, fault: FaultVariant) -> Array:
-        cases = [fault.change(case, k) for k, case in enumerate(self.cases)]
+        cases = [fault.change(case, k) for k, case in enumerate(self.runs)]
         return self._loaded(fault, np.array([step_time(case) for case in cases]))
 
     def _loaded(self, fault: FaultVariant, seconds: Array) -> Array:
@@ -188,7 +193,7 @@ class StepJudge:
         A node's loader is shared by its ranks; where none is known, each rank has its own."""
         if fault.loads is None:
             return np.log(seconds)
-        samples = np.array([case.global_batch / (case.nodes or case.ranks) for case in self.cases])
+        samples = np.array([case.global_batch / (case.nodes or case.ranks) for case in self.runs])
         rate = float(np.max(samples / seconds)) / fault.loads
         return np.log(np.maximum(seconds, samples / rate))
 
@@ -198,11 +203,11 @@ class StepJudge:
         columns = []
         for name, sd in self.widths.items():
             moved = adjustment([name], np.array([STEP]), 1.0)
-            cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.cases)]
+            cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.runs)]
             steps = self._loaded(fault, np.array([step_time(case) for case in cases]))
             columns.append((steps - mean) / STEP * sd)
         slopes = np.stack(columns, axis=1)
-        found: Array = slopes @ slopes.T + noise_prior() ** 2 * np.eye(len(mean))
+        found: Array = slopes @ slopes.T + np.diag(self.repeats.variances(noise_prior()))
         return found
 
     @staticmethod
@@ -241,14 +246,14 @@ class StepJudge:
         for name, (middles, wide) in self.strengths.items():
             each = student(seen - middles, covariance if faster else wide)
             logs[name] = min(mean_of(each), most) + math.log(priors[name])
-        ranks = [case.ranks for case in self.cases]
+        ranks = [case.ranks for case in self.runs]
         other = min(unknown(seen - mean, covariance, ranks), most)
         logs[UNKNOWN] = other + math.log(priors[UNKNOWN])
         return logs, 1.0 - priors["healthy"] / sum(priors.values())
 
     def judged(self, seconds: Sequence[float]) -> StepCheck:
         """What steps of `seconds`, one per case, say."""
-        seen = np.log(np.array(seconds))
+        seen = self.repeats.means(np.log(np.array(seconds)))
         mean, covariance = self._expected
         sds = np.sqrt(np.diag(covariance))
         too_fast = bool(np.max((mean - seen) / sds) > TOO_FAST)
@@ -275,8 +280,12 @@ class StepJudge:
                 Observed(case, float(one)) for case, one in zip(self.cases, seconds, strict=True)
             ),
             expected=tuple(
-                (math.exp(m), math.exp(m - Z90 * s), math.exp(m + Z90 * s))
-                for m, s in zip(mean, sds, strict=True)
+                (
+                    math.exp(mean[k]),
+                    math.exp(mean[k] - Z90 * sds[k]),
+                    math.exp(mean[k] + Z90 * sds[k]),
+                )
+                for k in self.repeats.places
             ),
             too_fast=too_fast,
         )

@@ -28,6 +28,7 @@ from dpsim.core.constants import shipped
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.predict.point import Causes
+from dpsim.predict.repeats import run_of
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
 
 #: how many points the shipped noise counts as
@@ -137,7 +138,7 @@ class PointsFit:
     def _known(self, case: Case) -> tuple[float, float] | None:
         """Where `case` itself was measured, its residual and what repeated runs differ by; None
         where it was not."""
-        here = _run(case)
+        here = run_of(case)
         same = [
             p
             for p in self.residuals
@@ -147,11 +148,6 @@ class PointsFit:
         if not measured:
             return None
         return REPEATED[0] * min(1.0, *measured), REPEATED[1] * max(1.0, *measured)
-
-
-def _run(case: Case) -> tuple[int, int, int, int]:
-    """What a step of `case` is known by: ranks, and the samples of all and how they are parted."""
-    return case.ranks, case.global_batch, max(case.shares), case.scenario.batch.accumulation
 
 
 #: numbers, and what their uncertainty is called among the causes of an interval
@@ -264,7 +260,7 @@ def _fit(
     return PointsFit(
         numbers=tuple(_numbers(names, best, inverse, list(priors.values()), unit)),
         residuals=tuple(
-            FittedStep(*_run(case), seen, seen * math.exp(r), math.exp(r) - 1.0)
+            FittedStep(*run_of(case), seen, seen * math.exp(r), math.exp(r) - 1.0)
             for case, seen, r in zip(cases, measured, map(float, rest), strict=True)
         ),
         noise=noise,
