@@ -19,6 +19,10 @@ from dpsim.predict.uncertainty import REPEATED, Z90
 #: standard deviation of the logarithm by which a step differs from one time to the next
 RUN_TO_RUN = math.log(REPEATED[1]) / Z90
 
+#: how many times as long as another a repeat of the same run may take: published ones that name no
+#: difference are up to 1.23 times (`validation/published/training.csv`)
+AGREE = 1.25
+
 
 def run_of(case: Case) -> tuple[int, int, int, int]:
     """What a step of `case` is known by: ranks, and the samples of all and how they are parted."""
@@ -45,6 +49,17 @@ class Repeats:
         """The first measurement of every run."""
         return [self.places.index(run) for run in range(max(self.places) + 1)]
 
+    def groups(self, values: Sequence[float]) -> list[list[float]]:
+        """The `values` [measurements] of every run."""
+        found: list[list[float]] = [[] for _ in self.firsts]
+        for run, value in zip(self.places, values, strict=True):
+            found[run].append(value)
+        return found
+
+    def agree(self, seconds: Sequence[float]) -> bool:
+        """Whether all repeats of each run took about as long."""
+        return all(max(same) <= AGREE * min(same) for same in self.groups(seconds))
+
     def means(self, values: Array) -> Array:
         """The mean of each run's `values` [measurements]."""
         found: Array = np.bincount(self.places, weights=values) / np.bincount(self.places)
@@ -53,6 +68,6 @@ class Repeats:
     def variances(self, alone: float) -> Array:
         """Of each run's mean logarithm, where that of a run measured once has the standard
         deviation `alone`."""
-        shared = max(alone**2 - RUN_TO_RUN**2, 0.0)
-        found: Array = shared + (alone**2 - shared) / np.bincount(self.places)
+        less = min(alone, RUN_TO_RUN) ** 2 * (1.0 - 1.0 / np.bincount(self.places))
+        found: Array = alone**2 - less
         return found

@@ -18,15 +18,13 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Check, Refused
 from dpsim.core.units import Unit
+from dpsim.predict.repeats import AGREE as AGREE_AGAIN
 
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
 #: how far throughput and step time of a row may be off each other: both are rounded, to two digits
 #: at least
 AGREE = 0.05
-#: how many times as fast as another a repeat of the same run may be: published ones that name no
-#: difference are up to 1.23 times (`validation/published/training.csv`)
-REPEATS_AGREE = 1.25
 #: columns of what was measured, and of where it was read: rows that differ in these alone are
 #: repeats of one run
 _OUTCOME = frozenset(
@@ -247,7 +245,7 @@ def _conflicting(rows: Iterable[TrainingRow]) -> Iterable[str]:
         for column in ("value", "step_time_s", "throughput_global"):
             found = [(row.numbers[column], row) for row in same if column in row.numbers]
             found.sort(key=lambda pair: pair[0])
-            if found and found[-1][0] > REPEATS_AGREE * found[0][0]:
+            if found and found[-1][0] > AGREE_AGAIN * found[0][0]:
                 (low, least), (high, most) = found[0], found[-1]
                 yield (
                     f"line {most.line} repeats line {least.line} and contradicts it ({column} "
