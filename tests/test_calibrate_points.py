@@ -170,11 +170,55 @@ def test_a_machine_that_computes_slower_than_nearly_all_is_a_finding() -> None:
     assert [one.fault for one in found.level.findings] == ["throttled"]  # type: ignore[union-attr]
 
 
-def test_the_same_point_three_times_is_fitted() -> None:
-    found = asked(calibrate={"points": [{"ranks": 1, "step_time": "120 ms"}] * 3})
-    assert found.level is not None
-    assert found.level.fit is not None
-    assert max(abs(point.error) for point in found.level.fit.residuals) < 1e-6
+def test_repeats_of_the_only_point_are_that_point() -> None:
+    one = {"ranks": 1, "step_time": "120 ms"}
+    more = {**VGG["cluster"], "ranks": 8}
+    once, often = (asked(calibrate={"points": [one] * many}, cluster=more) for many in (1, 3))
+    assert often.points[0] == once.points[0]
+    assert often.level is not None
+    assert often.level.scale == pytest.approx(once.level.scale)  # type: ignore[union-attr]
+
+
+def test_repeats_of_a_point_tell_no_more_than_what_runs_differ_by() -> None:
+    """Residuals and noise of points that do not fit well are those without the repeats."""
+    points = real(Adjustment(), (1, 64), (4, 64), (16, 64))
+    points[1]["step_time"] = f"{float(points[1]['step_time'][:-2]) * 1.25!r} s"
+    sparse, dense = (
+        asked(calibrate={"points": some}) for some in (points, [*points, *[points[1]] * 5])
+    )
+    assert sparse.level is not None
+    assert dense.level is not None
+    one, other = sparse.level.fit, dense.level.fit
+    assert one is not None
+    assert other is not None
+    assert other.noise == pytest.approx(one.noise, rel=0.03)
+    for before, after in zip(one.numbers, other.numbers, strict=True):
+        assert after.learned == pytest.approx(before.learned, abs=0.05)
+    assert len(other.residuals) == 8
+
+
+@pytest.mark.parametrize("seen", [((1, 120), (1, 226)), ((1, 120), (8, 75))])
+def test_repeats_that_differ_and_steps_that_shrink_with_ranks_are_contradictions(
+    seen: tuple[tuple[int, int], ...],
+) -> None:
+    """And nothing else is told: what was fitted is of no machine; no count is known to 3 % then."""
+    points = [{"ranks": ranks, "step_time": f"{step} ms"} for ranks, step in seen]
+    found = asked(calibrate={"points": points})
+    assert [one.fault for one in found.level.findings] == ["contradiction"]  # type: ignore[union-attr]
+    interval = found.points[0].interval  # type: ignore[union-attr]
+    assert interval.low < min(step for ranks, step in seen if ranks == 1) / 1e3
+    assert interval.high > max(step for ranks, step in seen if ranks == 1) / 1e3
+
+
+def test_a_point_in_another_unit_is_refused_or_widens_every_count() -> None:
+    seen = [(1, "80 ms"), (8, "1e7 ms")]
+    points = [{"ranks": ranks, "step_time": step} for ranks, step in seen]
+    with pytest.raises(Refused, match="contradict each other: no numbers of one machine come near"):
+        asked(calibrate={"points": points})
+    points = [*real(Adjustment(), (1, 64), (8, 64)), {"ranks": 16, "step_time": "1e5 ms"}]
+    found = asked(calibrate={"points": points}, sweep={"cluster.ranks": [1, 4, 8, 16, 32]})
+    ends = [point.interval.high for point in found.points]  # type: ignore[union-attr]
+    assert ends == sorted(ends)
 
 
 @pytest.mark.parametrize("noise", [2.33e-31, -1e-19])

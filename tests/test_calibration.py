@@ -526,6 +526,22 @@ def test_slow_first_steps_are_warm_up() -> None:
     assert found.warnings == ("s.csv: the first 2 steps are left out as warm-up",)
 
 
+def test_a_step_far_from_all_others_is_left_out_and_named() -> None:
+    steps = StepTime(1, None, (*[0.005] * 6, 1e9))
+    found = calibration_of([Findings("s.csv", steps=(steps,))], [])
+    assert (found.steps[0].n, found.steps[0].mean) == (6, pytest.approx(0.005))
+    assert found.steps[0].jitter == 0
+    assert len(found.warnings) == 1
+    assert "s.csv: steps of 1e+09 s are left out" in found.warnings[0]
+
+
+@pytest.mark.parametrize("samples", [(0.01, 1.0), (*[0.01] * 5, *[1.0] * 4)])
+def test_steps_that_are_of_two_kinds_count_all_and_are_told(samples: tuple[float, ...]) -> None:
+    found = calibration_of([Findings("s.csv", steps=(StepTime(1, None, samples),))], [])
+    assert found.steps[0].n == len(samples)
+    assert "count too" in found.warnings[0]
+
+
 # -- the file ----------------------------------------------------------------------------------
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -150,6 +152,62 @@ def test_the_slower_a_step_the_surer_a_fault_and_beyond_all_known_ones_it_is_an_
     assert each[5].causes[0].name != "unknown"
     asked = AskedCheck("quickstart", ["8=1s"])
     assert "dpsim measure --world-size 8 -- python train.py" in next_commands(each[-1], asked)
+
+
+@pytest.fixture(scope="module")
+def slow_network() -> StepJudge:
+    """Servers of 8 GPUs on 10 Gbit/s, where nothing calibrates the level of compute."""
+    first = Case(read("vgg16-10gbe", ["cluster.machine=dgx-1v"]).points[0], Path())
+    return StepJudge([at_ranks(first, ranks) for ranks in (1, 4, 8, 16, 32)])
+
+
+@pytest.fixture(scope="module")
+def rack() -> StepJudge:
+    """Servers of 4 GPUs on 10 Gbit/s: no fault that is played slows only some servers by half."""
+    first = Case(read("vgg16-10gbe").points[0], Path())
+    return StepJudge([at_ranks(first, ranks) for ranks in (1, 2, 4, 8, 16, 32)])
+
+
+@pytest.mark.parametrize("place", ["judge", "slow_network", "rack"])
+def test_no_step_is_healthier_for_being_slower(place: str, request: pytest.FixtureRequest) -> None:
+    """Whichever points are slow together, up to twelve times: in the gap beyond the strongest fault
+    that is played, and in patterns of no fault too."""
+    judged: StepJudge = request.getfixturevalue(place)
+    many = len(judged.cases)
+    for chosen in itertools.product((0, 1), repeat=many):
+        if not any(chosen):
+            continue
+        factors = np.exp(np.linspace(0.0, math.log(12.0), 14))
+        each = [times(judged, *np.where(chosen, factor, 1.0)) for factor in factors]
+        sure = np.array([found.probability for found in each])
+        assert np.max(np.maximum.accumulate(sure) - sure) < 0.025, chosen
+        assert each[-1].verdict == "slow", chosen
+
+
+def test_a_gap_between_faults_that_are_played_and_unknown_ones_is_none() -> None:
+    """Two slow counts, more slowed than by the strongest slow rank that is played."""
+    told = ["1=362.6ms", "2=392ms", "4=409.6ms", "8=623.9ms"]
+    half, twice = (
+        check_steps(timed(read("vgg16-10gbe"), [*told, *more], []))
+        for more in (["16=1.68s", "32=1.79s"], ["16=2.24s", "32=2.384s"])
+    )
+    assert (half.verdict, twice.verdict) == ("slow", "slow")
+    assert twice.probability > half.probability
+
+
+def test_repeats_of_a_step_are_one_unknown(judge: StepJudge) -> None:
+    """What no prediction explains of a run is the same each time; only their scatter averages."""
+    case, seconds = judge.cases[1], float(np.exp(judge.healthy[1])) * 1.24
+    once, often = (
+        StepJudge([case] * many, judge.found).judged([seconds] * many) for many in (1, 8)
+    )
+    assert once.verdict == often.verdict == "cannot_tell"
+    assert once.probability < often.probability < once.probability + 0.03
+    assert len(often.document([])["points"]) == 8
+    rate = ["8=6000 images/s"]
+    told = check_steps(timed(read("quickstart"), [f"8={2048 / 6000!r}s"], rate))
+    alone = check_steps(timed(read("quickstart"), [], rate))
+    assert told.probability == pytest.approx(alone.probability, abs=0.02)
 
 
 def test_a_fast_step_among_normal_ones_is_no_slow_cluster(judge: StepJudge) -> None:

@@ -136,6 +136,17 @@ def test_columns_left_out_are_told(tmp_path: Path) -> None:
         assert f"no column {name}: assumed" in told
 
 
+def test_repeats_of_a_run_that_contradict_each_other_are_told(tmp_path: Path) -> None:
+    """Slower by half is told with both lines; a tenth is what runs differ by."""
+    for share, told in ((0.49, True), (0.9, False)):
+        other = (*RESNET[:6], RESNET[6] * share, RESNET[7])
+        more = (*RESNET[:3], 16, *RESNET[4:])
+        table = read_table(write(tmp_path / "t.csv", [RESNET, more, other]))
+        found = [text for text in table.warnings if "contradicts" in text]
+        assert len(found) == told
+        assert all(text.startswith("line 2 repeats line 4") for text in found)
+
+
 # -- from words to scenarios ----------------------------------------------------------------------
 
 

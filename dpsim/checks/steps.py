@@ -4,9 +4,11 @@ Every hypothesis predicts the logarithms of the measured steps as a multivariate
 distribution: around the steps that the cluster with that fault would take, as wide as what is not
 known of any cluster makes it (level of compute, cost of exchanges, spread of ranks; their widths
 are those of intervals) and what no prediction explains (`interval.run`).  Strengths of a fault
-count alike.  What is slower than all of them is a fault of no name (`dpsim.checks.beyond`).
+count alike.  Each may be stronger than what is played of it, and what is slower in no known pattern
+is a fault of no name: the slower a step, the surer a fault (`dpsim.checks.beyond`).
 Measured points share what is not known, so their pattern over ranks and accumulation
-counts and not only their level.
+counts and not only their level.  Repeats of a run share what no prediction explains of it too, and
+count as their mean (`dpsim.predict.repeats`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment
-from dpsim.checks.beyond import between, mean_of, student, unknown
+from dpsim.checks.beyond import Strengths, between, fault, student, unknown
 from dpsim.checks.hypotheses import HEALTHY, PRIORS, UNKNOWN, FaultVariant, hypotheses
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
@@ -31,8 +33,9 @@ from dpsim.predict.fit import adjustment, knobs, noise_prior
 from dpsim.predict.level import Level
 from dpsim.predict.player import step_time
 from dpsim.predict.recorded import measured_at
+from dpsim.predict.repeats import RUN_TO_RUN, Repeats
 from dpsim.predict.timed import TimedCases
-from dpsim.predict.uncertainty import REPEATED, Z90
+from dpsim.predict.uncertainty import Z90
 from dpsim.predict.widths import compute_range
 
 #: probability of a fault from which a step is slow, and below which it is normal; at 0.75 a fifth
@@ -120,22 +123,25 @@ def check_steps(timed: TimedCases) -> StepCheck:
 
 
 class StepJudge:
-    """The hypotheses of `cases`, played once: judges any measurement of their steps.
+    """The hypotheses of `cases`, one per measurement, played once: judges any measurement of them.
 
     found  what calibration has found, where it did: `cases` are at that level
+    runs   the cases without repeats; all that is called a point is one of these
     """
 
     def __init__(self, cases: Sequence[Case], found: Level | None = None) -> None:
         self.cases, self.found = tuple(cases), found
+        self.repeats = Repeats.of(self.cases)
+        self.runs = tuple(self.cases[k] for k in self.repeats.firsts)
 
     @cached_property
     def widths(self) -> dict[str, float]:
         """Standard deviations of the logarithms of what is not known of a healthy cluster."""
-        widths = {name: sd for name, sd in knobs(self.cases).items() if name != "host_s"}
-        fast, slow = compute_range(self.cases[0], False)
+        widths = {name: sd for name, sd in knobs(self.runs).items() if name != "host_s"}
+        fast, slow = compute_range(self.runs[0], False)
         level = math.log(slow / fast) / (2 * Z90)
-        known = self.found is not None or measured_at(self.cases[0]) is not None
-        widths["compute"] = math.log(REPEATED[1]) / Z90 if known else level
+        known = self.found is not None or measured_at(self.runs[0]) is not None
+        widths["compute"] = RUN_TO_RUN if known else level
         fit = self.found.fit if self.found else None
         for number in fit.numbers if fit else ():
             if number.name in widths:
@@ -148,38 +154,40 @@ class StepJudge:
         return self._steps(HEALTHY)
 
     @cached_property
-    def strengths(self) -> dict[str, tuple[Array, Array]]:
-        """By hypothesis, the means [strengths x points] and covariances [strengths x points x
-        points] of every strength that can be seen; those between the ones that are played too."""
-        spread = self._covariance(HEALTHY, self.healthy)
-        found = {"healthy": (self.healthy[None], spread[None])}
-        every = groupby(hypotheses(self.cases), key=lambda fault: (fault.name, fault.kind))
+    def expected(self) -> tuple[Array, Array]:
+        """Mean [points] and covariance of the logarithms of healthy steps."""
+        return self.healthy, self._covariance(HEALTHY, self.healthy)
+
+    @cached_property
+    def faults(self) -> dict[str, list[Strengths]]:
+        """By fault, its kinds in every strength that can be seen."""
+        found: dict[str, list[Strengths]] = {}
+        every = groupby(hypotheses(self.runs), key=lambda fault: (fault.name, fault.kind))
         for (name, _), kind in every:
             means, wide = self._kind(list(kind))
-            seen = np.max(means - self.healthy, axis=1, initial=0.0) >= math.log(1.0 + SEEN)
+            seen = np.max(means, axis=1, initial=0.0) >= math.log(1.0 + SEEN)
             if seen.any():
-                some = [(means[seen], wide[seen])]
-                known = [found[name]] if name in found else []
-                middles, spreads = zip(*known, *some, strict=True)
-                found[name] = np.concatenate(middles), np.concatenate(spreads)
+                found.setdefault(name, []).append(Strengths(means[seen], wide[seen]))
         return found
 
     def _kind(self, kind: Sequence[FaultVariant]) -> tuple[Array, Array]:
-        """Means and covariances of the strengths of one kind and of those between them; none where
-        no cluster can be built so.  Covariances are played of the weakest and the strongest."""
+        """Means, from the healthy ones, and covariances of the strengths of one kind and of those
+        between them; none where no cluster can be built so.  Covariances are played of the weakest
+        and the strongest."""
         played = []
-        for fault in kind:
+        for variant in kind:
             try:
-                played.append((fault, self._steps(fault)))
+                played.append((variant, self._steps(variant)))
             except (Refused, SimulationError, ValueError):
                 continue
         if not played:
-            return np.empty((0, len(self.cases))), np.empty((0,) + (len(self.cases),) * 2)
+            return np.empty((0, len(self.runs))), np.empty((0,) + (len(self.runs),) * 2)
         ends = [self._covariance(*played[k]) for k in (0, -1)]
-        return between([mean for _, mean in played]), between(ends, len(played))
+        means = between([mean - self.healthy for _, mean in played])
+        return means, between(ends, len(played))
 
     def _steps(self, fault: FaultVariant) -> Array:
-        cases = [fault.change(case, k) for k, case in enumerate(self.cases)]
+        cases = [fault.change(case, k) for k, case in enumerate(self.runs)]
         return self._loaded(fault, np.array([step_time(case) for case in cases]))
 
     def _loaded(self, fault: FaultVariant, seconds: Array) -> Array:
@@ -188,7 +196,7 @@ class StepJudge:
         A node's loader is shared by its ranks; where none is known, each rank has its own."""
         if fault.loads is None:
             return np.log(seconds)
-        samples = np.array([case.global_batch / (case.nodes or case.ranks) for case in self.cases])
+        samples = np.array([case.global_batch / (case.nodes or case.ranks) for case in self.runs])
         rate = float(np.max(samples / seconds)) / fault.loads
         return np.log(np.maximum(seconds, samples / rate))
 
@@ -198,11 +206,11 @@ class StepJudge:
         columns = []
         for name, sd in self.widths.items():
             moved = adjustment([name], np.array([STEP]), 1.0)
-            cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.cases)]
+            cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.runs)]
             steps = self._loaded(fault, np.array([step_time(case) for case in cases]))
             columns.append((steps - mean) / STEP * sd)
         slopes = np.stack(columns, axis=1)
-        found: Array = slopes @ slopes.T + noise_prior() ** 2 * np.eye(len(mean))
+        found: Array = slopes @ slopes.T + np.diag(self.repeats.variances(noise_prior()))
         return found
 
     @staticmethod
@@ -217,43 +225,32 @@ class StepJudge:
         )
         return whole.of(case)
 
-    @property
-    def _expected(self) -> tuple[Array, Array]:
-        """Mean [points] and covariance of the logarithms of healthy steps."""
-        means, wide = self.strengths["healthy"]
-        return means[0], wide[0]
-
     # -- judging ------------------------------------------------------------------------------
 
-    def _weighed(self, seen: Array, faster: bool) -> tuple[dict[str, float], float]:
-        """Logarithms of the hypotheses' weights where logarithms of steps were `seen` [points],
-        and the probability of any fault before.
+    def _weighed(self, rest: Array, faster: bool) -> tuple[dict[str, float], float]:
+        """Logarithms of the hypotheses' weights where logarithms of steps are `rest` [points] from
+        healthy ones, and the probability of any fault before.
 
         Where steps are `faster` than healthy ones can be, no fault may explain them better than a
         healthy cluster does: what a fault makes unsure only adds to steps, and its wider tail
         says nothing there.
         """
-        logs: dict[str, float] = {}
-        names = (*self.strengths, UNKNOWN)
-        priors = {name: PRIORS.get(name, 1.0 - sum(PRIORS.values())) for name in names}
-        mean, covariance = self._expected
-        most = float(student(seen - mean, covariance)) if faster else math.inf
-        for name, (middles, wide) in self.strengths.items():
-            each = student(seen - middles, covariance if faster else wide)
-            logs[name] = min(mean_of(each), most) + math.log(priors[name])
-        ranks = [case.ranks for case in self.cases]
-        other = min(unknown(seen - mean, covariance, ranks), most)
-        logs[UNKNOWN] = other + math.log(priors[UNKNOWN])
-        return logs, 1.0 - priors["healthy"] / sum(priors.values())
+        _, covariance = self.expected
+        healthy = float(student(rest, covariance))
+        most, wide = (healthy, covariance) if faster else (math.inf, None)
+        logs = {name: fault(rest, kinds, wide) for name, kinds in self.faults.items()}
+        logs[UNKNOWN] = unknown(rest, covariance)
+        weighed = {name: min(log, most) + math.log(PRIORS[name]) for name, log in logs.items()}
+        well, ill = 1.0 - sum(PRIORS.values()), sum(PRIORS[name] for name in logs)
+        return {"healthy": healthy + math.log(well), **weighed}, ill / (well + ill)
 
     def judged(self, seconds: Sequence[float]) -> StepCheck:
         """What steps of `seconds`, one per case, say."""
-        seen = np.log(np.array(seconds))
-        mean, covariance = self._expected
-        sds = np.sqrt(np.diag(covariance))
-        too_fast = bool(np.max((mean - seen) / sds) > TOO_FAST)
-        slower = bool(np.max(seen - mean) > 0.0)
-        logs, before = self._weighed(seen, too_fast and not slower)
+        mean, covariance = self.expected
+        rest = self.repeats.means(np.log(np.array(seconds))) - mean
+        too_fast = bool(np.max(-rest / np.sqrt(np.diag(covariance))) > TOO_FAST)
+        slower = bool(np.max(rest) > 0.0)
+        logs, before = self._weighed(rest, too_fast and not slower)
         top = max(logs.values())
         weights = {name: math.exp(value - top) for name, value in logs.items()}
         total = sum(weights.values())
@@ -267,16 +264,21 @@ class StepJudge:
             verdict = "slow"
         elif probability <= min(NORMAL, before * TOLD) and not too_fast:
             verdict = "normal"
+        seen = zip(self.cases, seconds, strict=True)
         return StepCheck(
             verdict=verdict,
             probability=probability,
             causes=tuple(faults),
-            observed=tuple(
-                Observed(case, float(one)) for case, one in zip(self.cases, seconds, strict=True)
-            ),
-            expected=tuple(
-                (math.exp(m), math.exp(m - Z90 * s), math.exp(m + Z90 * s))
-                for m, s in zip(mean, sds, strict=True)
-            ),
+            observed=tuple(Observed(case, float(one)) for case, one in seen),
+            expected=self._intervals(),
             too_fast=too_fast,
+        )
+
+    def _intervals(self) -> tuple[tuple[float, float, float], ...]:
+        """Healthy steps with their 90 % intervals, by measurement [s]."""
+        mean, covariance = self.expected
+        ends = np.multiply.outer((0.0, -Z90, Z90), np.sqrt(np.diag(covariance)))
+        by_run = np.exp(mean + ends).T.tolist()
+        return tuple(
+            (each[0], each[1], each[2]) for each in (by_run[k] for k in self.repeats.places)
         )

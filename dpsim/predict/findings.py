@@ -6,13 +6,12 @@ collectives of healthy machines needed: a scale alone would carry a fault into e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from dpsim.cases.case import Case
 from dpsim.core.lean import dataclass
-from dpsim.predict.fit import PointsFit, noise_prior
+from dpsim.predict.fit import PointsFit
 from dpsim.predict.uncertainty import collectives_range
 from dpsim.predict.widths import compute_range
 
@@ -27,9 +26,6 @@ OTHER_NETWORK = 4.0
 LEARNED = 0.3
 #: host time of a step, as a share of it, that is beyond what DDP itself needs
 HOST_BOUND = 0.2
-#: logarithm of a measured over its fitted step, in standard deviations of what calibrated
-#: predictions miss (`interval.run`), from which points are not of one machine
-CONTRADICTION = 5.0
 
 
 @dataclass(frozen=True)
@@ -60,15 +56,23 @@ def of_level(case: Case, scale: float) -> Iterator[CalibrationFinding]:
         )  # fmt: skip
 
 
+def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]:
+    """What several points say that no healthy machine does; where they contradict each other, that
+    alone, for what was fitted is then of no machine."""
+    worst = fit.contradiction
+    if worst is None:
+        compute = next(number.value for number in fit.numbers if number.name == "compute")
+        return [*of_level(cases[0], compute), *of_fit(cases, fit)]
+    text = (
+        "the points contradict each other: what comes "
+        f"nearest to all takes {worst.fitted_s:.4g} s at {worst.ranks} ranks, measured were "
+        f"{worst.measured_s:.4g} s ({worst.error:+.0%}); are all of one machine and program?"
+    )
+    return [CalibrationFinding("contradiction", 1.0 + worst.error, text)]
+
+
 def of_fit(cases: Sequence[Case], fit: PointsFit) -> Iterator[CalibrationFinding]:
-    """What of the other fitted numbers is beyond healthy machines, and of the points beyond any."""
-    worst = max(fit.residuals, key=lambda point: abs(math.log1p(point.error)))
-    if abs(math.log1p(worst.error)) > CONTRADICTION * noise_prior():
-        yield CalibrationFinding(
-            "contradiction", 1.0 + worst.error, "the points contradict each other: what comes "
-            f"nearest to all takes {worst.fitted_s:.4g} s at {worst.ranks} ranks, measured were "
-            f"{worst.measured_s:.4g} s ({worst.error:+.0%}); are all of one machine and program?",
-        )  # fmt: skip
+    """What of the other fitted numbers is beyond healthy machines."""
     low, high = collectives_range(cases[0])
     for number in fit.numbers:
         if number.learned < LEARNED:

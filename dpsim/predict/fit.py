@@ -8,7 +8,8 @@ level's prior is flat.  Times are predicted by playing every point again; deriva
 differences of such plays (Gauss-Newton, steps halved where they lead up); where steps are random,
 of plays of a few of them, which the whole play at the start sets right.
 
-The noise is what calibrated predictions of published runs miss (`interval.run`), and what the
+Repeats of a run count as their mean (`dpsim.predict.repeats`), and as far off as the one farthest
+off.  The noise is what calibrated predictions of published runs miss (`interval.run`), and what the
 residuals say: sigma^2 = (PRIOR_POINTS s0^2 + sum of squared residuals) / (PRIOR_POINTS + n), the
 mean of a scaled inverse chi-square posterior up to its constant (Gelman et al., Bayesian Data
 Analysis, 3rd edition, 2.6).
@@ -28,6 +29,7 @@ from dpsim.core.constants import shipped
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.predict.point import Causes
+from dpsim.predict.repeats import Repeats, run_of
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
 
 #: how many points the shipped noise counts as
@@ -44,6 +46,13 @@ STEP, WIDE = 0.05, 1.5
 #: most iterations, the longest step of one, how often one is halved that leads up, and the share of
 #: the sum of squares below which a gain is none
 MOST, LONGEST, HALVED, SETTLED = 12, 2.0, 6, 1e-4
+#: logarithm of a measured over its fitted step, in standard deviations of what calibrated
+#: predictions miss (`interval.run`), from which points are not of one machine; and the same of two
+#: points against each other, in those of a difference: two share what one is off
+CONTRADICTION, APART = 5.0, 4.0
+#: how many times a fitted step may be off, and an exchange over its modelled time, for points to be
+#: fitted: from NVLink to 1 Gbit/s is a factor of 7,000
+ABSURD, ABSURD_EXCHANGE = 10.0, 1e4
 #: what an exchange over a faulty link may take, where else the search begins if points that no
 #: healthy machine explains are left
 FAULTY = 8.0
@@ -104,6 +113,24 @@ class PointsFit:
         """Ranks of the points, fewest first."""
         return tuple(sorted({point.ranks for point in self.residuals}))
 
+    @property
+    def possible(self) -> bool:
+        """Whether some machine may be near the points."""
+        exchanges = [n.value for n in self.numbers if n.name in ("inside", "between")]
+        off = [math.log1p(point.error) for point in self.residuals]
+        slow = any(abs(math.log(value)) > math.log(ABSURD_EXCHANGE) for value in exchanges)
+        return not slow and max(map(abs, off)) <= math.log(ABSURD)
+
+    @property
+    def contradiction(self) -> FittedStep | None:
+        """The point farthest off, where points are not of one machine: it or two of them are
+        farther off than what calibrated predictions miss."""
+        off = [math.log1p(point.error) for point in self.residuals]
+        worst = max(self.residuals, key=lambda point: abs(math.log1p(point.error)))
+        alone = max(map(abs, off)) > CONTRADICTION * noise_prior()
+        two = max(off) - min(off) > APART * math.sqrt(2.0) * noise_prior()
+        return worst if alone or two else None
+
     def before(self, ranks: int) -> int:
         """The largest measured count that is no more than `ranks`; the smallest if none is."""
         return max((n for n in self.counts if n <= ranks), default=self.counts[0])
@@ -136,8 +163,10 @@ class PointsFit:
 
     def _known(self, case: Case) -> tuple[float, float] | None:
         """Where `case` itself was measured, its residual and what repeated runs differ by; None
-        where it was not."""
-        here = _run(case)
+        where it was not, or points contradict each other: nobody knows which of them to believe."""
+        if self.contradiction is not None:
+            return None
+        here = run_of(case)
         same = [
             p
             for p in self.residuals
@@ -147,11 +176,6 @@ class PointsFit:
         if not measured:
             return None
         return REPEATED[0] * min(1.0, *measured), REPEATED[1] * max(1.0, *measured)
-
-
-def _run(case: Case) -> tuple[int, int, int, int]:
-    """What a step of `case` is known by: ranks, and the samples of all and how they are parted."""
-    return case.ranks, case.global_batch, max(case.shares), case.scenario.batch.accumulation
 
 
 #: numbers, and what their uncertainty is called among the causes of an interval
@@ -222,29 +246,72 @@ def fit(
     """The numbers that bring `cases` nearest to the `measured` steps [s], from `level` on; `quick`
     is as `time`, of fewer random steps.  Raises Refused where no machine has such steps."""
     try:
-        return _fit(cases, measured, level, time, quick or time)
+        found = _fit(cases, measured, level, time, quick or time)
+        if found.possible:
+            return found
     except (OverflowError, np.linalg.LinAlgError):
-        points = ", ".join(
-            f"{case.ranks} ranks {seconds:.4g} s"
-            for case, seconds in list(zip(cases, measured, strict=True))[:8]
-        )
-        raise Refused(
-            f"the points contradict each other: no numbers of one machine come near {points}; "
-            "give steps of one machine and one program, in the units they were measured in",
-            ("calibrate",),
-        ) from None
+        pass
+    points = ", ".join(
+        f"{case.ranks} ranks {seconds:.4g} s"
+        for case, seconds in list(zip(cases, measured, strict=True))[:8]
+    )
+    raise Refused(
+        f"the points contradict each other: no numbers of one machine come near {points}; "
+        "give steps of one machine and one program, in the units they were measured in",
+        ("calibrate",),
+    ) from None
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What was measured, by run: in units in which every run is as unsure as one measured once.
+
+    cases   one per run
+    seen    logarithms of all measured steps
+    root    by what each run's logarithms are divided
+    """
+
+    cases: tuple[Case, ...]
+    seen: Array
+    repeats: Repeats
+    root: Array
+
+    @classmethod
+    def of(cls, cases: Sequence[Case], measured: Sequence[float]) -> _Runs:
+        repeats = Repeats.of(cases)
+        root = np.sqrt(repeats.variances(noise_prior())) / noise_prior()
+        runs = tuple(cases[k] for k in repeats.firsts)
+        return cls(runs, np.log(np.array(measured)), repeats, root)
+
+    @property
+    def target(self) -> Array:
+        return np.asarray(self.repeats.means(self.seen) / self.root, dtype=float)
+
+    def played(self, there: Adjustment, how: Time) -> Array:
+        steps = np.log([how(there.of(case)) for case in self.cases])
+        return np.asarray(steps / self.root, dtype=float)
+
+    def off(self, predicted: Array) -> Array:
+        """How far off each measured step is what was `predicted` of its run, in logarithms."""
+        every = (predicted * self.root)[list(self.repeats.places)]
+        return np.asarray(every - self.seen, dtype=float)
+
+    def noise(self, rest: Array) -> float:
+        """The noise where measured steps are off by `rest`."""
+        worst = (max(same, key=abs) for same in self.repeats.groups(rest.tolist()))
+        return _noise(np.array(list(worst)))
 
 
 def _fit(
     cases: Sequence[Case], measured: Sequence[float], level: float, time: Time, quick: Time
 ) -> PointsFit:
     """As `fit`; OverflowError or LinAlgError where nothing fits."""
-    priors, unit = knobs(cases), min(measured)
-    names, target = list(priors), np.log(np.array(measured))
+    runs = _Runs.of(cases, measured)
+    priors, unit, target = knobs(runs.cases), min(measured), runs.target
+    names = list(priors)
 
     def played(at: Array, how: Time) -> Array:
-        there = adjustment(names, at, unit)
-        return np.log([how(there.of(case)) for case in cases])
+        return runs.played(adjustment(names, at, unit), how)
 
     precision = np.diag([1.0 / sd**2 if sd else 0.0 for sd in priors.values()])
     start = np.zeros(len(names))
@@ -255,16 +322,16 @@ def _fit(
         return np.asarray(played(at, quick) + beside, dtype=float)
 
     best, slopes = _nearest(predicted, target, names, start, precision)
-    rest = predicted(best) - target
-    if (noise := _noise(rest)) < noise_prior():  # points that fit well count for more
+    rest = runs.off(predicted(best))
+    if (noise := runs.noise(rest)) < noise_prior():  # points that fit well count for more
         best, slopes = _least(predicted, target, best, precision, noise)
-        rest = predicted(best) - target
-        noise = _noise(rest)
+        rest = runs.off(predicted(best))
+        noise = runs.noise(rest)
     inverse = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + precision), dtype=float)
     return PointsFit(
         numbers=tuple(_numbers(names, best, inverse, list(priors.values()), unit)),
         residuals=tuple(
-            FittedStep(*_run(case), seen, seen * math.exp(r), math.exp(r) - 1.0)
+            FittedStep(*run_of(case), seen, seen * math.exp(r), math.exp(r) - 1.0)
             for case, seen, r in zip(cases, measured, map(float, rest), strict=True)
         ),
         noise=noise,

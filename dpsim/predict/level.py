@@ -7,7 +7,7 @@ the measured count equals the measured one.  Several: more numbers are fitted (`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,10 +21,11 @@ from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import Calibrate, CalibrationPoint
 from dpsim.models.compute import beyond_peak, flop_again
-from dpsim.predict.findings import CalibrationFinding, of_fit, of_level
+from dpsim.predict.findings import CalibrationFinding, of_level, of_points
 from dpsim.predict.fit import PointsFit, fit
 from dpsim.predict.player import FEW, Tries, step_time
 from dpsim.predict.point import Causes
+from dpsim.predict.repeats import Repeats
 from dpsim.predict.straight import filled, line_through
 from dpsim.predict.widths import Reference, reference
 
@@ -101,8 +102,8 @@ def level_of(loaded: Loaded) -> Level | None:
 
 
 def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | None = None) -> Level:
-    """The level that makes the prediction equal the measurement, or, where there are several, come
-    nearest to all; `play` tells a case's step time (left out: as an answer has it).
+    """The level that makes the prediction equal the measurement, or, where several runs were
+    measured, come nearest to all; `play` tells a case's step time (left out: as an answer has it).
 
     Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
@@ -111,12 +112,9 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     cases = [_case(first, calibrate, point) for point in points]
     targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]
     measured = tuple(map(reference, cases, targets))
-    if len(points) == 1:
-        issuing, scale = 1.0, _alone(cases[0], targets[0], play)
-        if scale > 1.0 and (less := _issuing(cases[0])) < 1.0:
-            issuing, scale = less, _alone(cases[0], targets[0], play, less, start=scale)
-        found = Level(scale, points[0].ranks, targets[0], issuing, references=measured)
-        return replace(found, findings=tuple(of_level(found.of(cases[0]), scale)))
+    repeats = Repeats.of(cases)
+    if len(repeats.firsts) == 1 and repeats.agree(targets):
+        return _of_one(cases[0], _middle(targets), play)
     try:
         start = _alone(cases[0], targets[0], play)
     except Refused:  # the model's own exchanges may take longer than the whole measured step
@@ -126,10 +124,25 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     numbers = {number.name: number.value for number in fitted.numbers}
     adjusted = Adjustment(**numbers)
     _check_peak(adjusted.of(cases[0]))
-    findings = (*of_level(adjusted.of(cases[0]), adjusted.compute), *of_fit(cases, fitted))
+    findings = tuple(of_points([adjusted.of(case) for case in cases], fitted))
     return Level(
         adjusted.compute, points[0].ranks, targets[0], 1.0, adjusted, fitted, measured, findings
     )
+
+
+def _middle(seconds: Sequence[float]) -> float:
+    """The mean of repeats, on logarithms; to the digit what was measured where there is one."""
+    first = seconds[0]
+    return first * math.exp(math.fsum(math.log(each / first) for each in seconds) / len(seconds))
+
+
+def _of_one(case: Case, target: float, play: Callable[[Case], float] | None) -> Level:
+    """The level at which `case` takes `target` [s]."""
+    issuing, scale = 1.0, _alone(case, target, play)
+    if scale > 1.0 and (less := _issuing(case)) < 1.0:
+        issuing, scale = less, _alone(case, target, play, less, start=scale)
+    found = Level(scale, case.ranks, target, issuing, references=(reference(case, target),))
+    return replace(found, findings=tuple(of_level(found.of(case), scale)))
 
 
 def _quick(case: Case) -> Callable[[Case], float]:

@@ -18,12 +18,22 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Check, Refused
 from dpsim.core.units import Unit
+from dpsim.predict.repeats import AGREE as AGREE_AGAIN
 
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
 #: how far throughput and step time of a row may be off each other: both are rounded, to two digits
 #: at least
 AGREE = 0.05
+#: columns of what was measured, and of where it was read: rows that differ in these alone are
+#: repeats of one run
+_OUTCOME = frozenset(
+    (
+        "row_id", "role", "quality", "source_path", "source_loc", "source_commit",
+        "source_commit_date", "data_date", "value", "value_kind", "rel_unc_pct",
+        "throughput_global", "step_time_s", "step_time_src", "tflops_per_gpu", "mfu_pct", "notes",
+    )
+)  # fmt: skip
 #: numbers without which a row means nothing; it is refused where one is not right
 _STRICT = ("total_gpus", "gpus_per_node", "nodes", "value", "step_time_s", "throughput_global")
 #: numbers that may be words instead ("64 (s128) / 8 (s512)"), and then mean nothing
@@ -141,7 +151,9 @@ def read_table(path: Path) -> TrainingTable:
         raise table.refusal("has no rows", None)
     if all(row.fault for row in rows):
         raise table.refusal(rows[0].fault, rows[0].line)
-    return TrainingTable(path.name, columns, rows, (*_missing(columns), *_repeated(rows)))
+    return TrainingTable(
+        path.name, columns, rows, (*_missing(columns), *_repeated(rows), *_conflicting(rows))
+    )
 
 
 def _columns(table: csvfile.Table) -> tuple[str, ...]:
@@ -220,6 +232,26 @@ def _repeated(rows: Iterable[TrainingRow]) -> Iterable[str]:
         first = seen.setdefault(tuple(row.cells.values()), row.line)
         if first != row.line:
             yield f"line {row.line} repeats line {first} to the letter; each counts"
+
+
+def _conflicting(rows: Iterable[TrainingRow]) -> Iterable[str]:
+    """Rows of the same run whose measurements contradict each other."""
+    runs: dict[tuple[str, ...], list[TrainingRow]] = {}
+    for row in rows:
+        if not row.fault:
+            said = (text for column, text in row.cells.items() if column not in _OUTCOME)
+            runs.setdefault((series_of(row), *said), []).append(row)
+    for same in runs.values():
+        for column in ("value", "step_time_s", "throughput_global"):
+            found = [(row.numbers[column], row) for row in same if column in row.numbers]
+            found.sort(key=lambda pair: pair[0])
+            if found and found[-1][0] > AGREE_AGAIN * found[0][0]:
+                (low, least), (high, most) = found[0], found[-1]
+                yield (
+                    f"line {most.line} repeats line {least.line} and contradicts it ({column} "
+                    f"{high:g} and {low:g}); each counts: is it another run, or a mistake?"
+                )
+                break
 
 
 #: what is assumed where a column is not there at all

@@ -27,6 +27,9 @@ FEWEST = 3
 DISAGREE = 1.5
 #: a first step that takes more than this many medians is warm-up
 WARM_UP = 1.5
+#: a step this many times from the median is another thing than the steps it is among: a pause, a
+#: row in another unit; and how many of them are named
+APART, NAMED = 10.0, 3
 #: how many layers a file keeps
 MOST_LAYERS = 500
 
@@ -168,7 +171,7 @@ def _steps(found: Sequence[Findings], warnings: list[str]) -> tuple[MeasuredStep
     groups: dict[tuple[int, int], list[float]] = defaultdict(list)
     for findings in found:
         for steps in findings.steps:
-            samples = _warm(steps, findings.source, warnings)
+            samples = _alike(_warm(steps, findings.source, warnings), findings.source, warnings)
             groups[steps.ranks or 0, steps.batch or 0].extend(samples)
     return tuple(_measured(*key, groups[key]) for key in sorted(groups))
 
@@ -182,6 +185,24 @@ def _warm(steps: StepTime, source: str, warnings: list[str]) -> tuple[float, ...
     if start:
         warnings.append(f"{source}: the first {start} steps are left out as warm-up")
     return steps.samples[start:]
+
+
+def _alike(samples: Sequence[float], source: str, warnings: list[str]) -> Sequence[float]:
+    """The samples without those that are far from the others, which no jitter is; all of them where
+    the far ones are so many that nobody knows which are the steps."""
+    middle = statistics.median_low(samples)
+    low, high = middle / APART, middle * APART
+    far = sorted((value for value in samples if not low <= value <= high), reverse=True)
+    if not far:
+        return samples
+    few = len(far) <= len(samples) // 4
+    named = ", ".join(f"{value:.4g} s" for value in far[:NAMED])
+    more = f" and {len(far) - NAMED} more" if len(far) > NAMED else ""
+    warnings.append(
+        f"{source}: steps of {named}{more} {'are left out' if few else 'count too'}: they are more "
+        f"than {APART:g} times from the median, {middle:.4g} s (a pause, or another unit?)"
+    )
+    return [value for value in samples if low <= value <= high] if few else samples
 
 
 def _measured(ranks: int, batch: int, samples: Sequence[float]) -> MeasuredSteps:

@@ -1,0 +1,73 @@
+"""Repeated measurements of one run.
+
+What no prediction explains of a run is one unknown, however often the run is measured: repeats
+share it, and only what runs differ by from one time to the next becomes less in their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpsim.cases.case import Case
+from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
+from dpsim.predict.uncertainty import REPEATED, Z90
+
+#: standard deviation of the logarithm by which a step differs from one time to the next
+RUN_TO_RUN = math.log(REPEATED[1]) / Z90
+
+#: how many times as long as another a repeat of the same run may take: published ones that name no
+#: difference are up to 1.23 times (`validation/published/training.csv`)
+AGREE = 1.25
+
+
+def run_of(case: Case) -> tuple[int, int, int, int]:
+    """What a step of `case` is known by: ranks, and the samples of all and how they are parted."""
+    return case.ranks, case.global_batch, max(case.shares), case.scenario.batch.accumulation
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Which of several measurements are of the same run.
+
+    places  by measurement, the place of its run among the runs, in the order of their first ones
+    """
+
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, cases: Sequence[Case]) -> Repeats:
+        """Those of measurements of `cases`."""
+        known: dict[tuple[int, int, int, int], int] = {}
+        return cls(tuple(known.setdefault(run_of(case), len(known)) for case in cases))
+
+    @property
+    def firsts(self) -> list[int]:
+        """The first measurement of every run."""
+        return [self.places.index(run) for run in range(max(self.places) + 1)]
+
+    def groups(self, values: Sequence[float]) -> list[list[float]]:
+        """The `values` [measurements] of every run."""
+        found: list[list[float]] = [[] for _ in self.firsts]
+        for run, value in zip(self.places, values, strict=True):
+            found[run].append(value)
+        return found
+
+    def agree(self, seconds: Sequence[float]) -> bool:
+        """Whether all repeats of each run took about as long."""
+        return all(max(same) <= AGREE * min(same) for same in self.groups(seconds))
+
+    def means(self, values: Array) -> Array:
+        """The mean of each run's `values` [measurements]."""
+        found: Array = np.bincount(self.places, weights=values) / np.bincount(self.places)
+        return found
+
+    def variances(self, alone: float) -> Array:
+        """Of each run's mean logarithm, where that of a run measured once has the standard
+        deviation `alone`."""
+        less = min(alone, RUN_TO_RUN) ** 2 * (1.0 - 1.0 / np.bincount(self.places))
+        found: Array = alone**2 - less
+        return found
