@@ -218,7 +218,7 @@ def test_a_point_in_another_unit_is_refused_or_widens_every_count() -> None:
     points = [*real(Adjustment(), (1, 64), (8, 64)), {"ranks": 16, "step_time": "1e5 ms"}]
     found = asked(calibrate={"points": points}, sweep={"cluster.ranks": [1, 4, 8, 16, 32]})
     ends = [point.interval.high for point in found.points]  # type: ignore[union-attr]
-    assert ends == sorted(ends)
+    assert ends[2:] == sorted(ends[2:])  # 8 ranks, which were measured, are surer than 4
 
 
 @pytest.mark.parametrize("noise", [2.33e-31, -1e-19])
@@ -249,7 +249,7 @@ def test_random_steps_are_fitted_on_few_draws(monkeypatch: pytest.MonkeyPatch) -
         return step_time(case, at_most=at_most, tried=tried)
 
     monkeypatch.setattr("dpsim.predict.level.step_time", counted)
-    monkeypatch.setattr("dpsim.predict.fit.MOST", 2)
+    monkeypatch.setattr("dpsim.predict.gauss_newton.MOST", 2)
     loaded = load({**VGG, "variability": {"jitter": 0.05, "steps": 20}}, Path(), "test")
     points = tuple(CalibrationPoint(ranks=n, step_time=0.15) for n in (1, 2))
     found = level(Case(loaded.points[0], Path()), Calibrate(points=points))

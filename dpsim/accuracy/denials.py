@@ -95,3 +95,20 @@ def require_one(text: str) -> None:
     if len(found) > 1:
         names = " and ".join(sorted(text[a:b] for (a, b), _ in found))
         raise Refused(f"{text[:60]!r} names several accelerators: {names}", ("accelerator",))
+
+
+def require_plain_words(accelerator: str, intra_node: str, fabric: str) -> None:
+    """Refuse memory of hosts where devices have their own, and links that are not whole."""
+    _require_memory_of_devices(fabric, accelerator)
+    wrong = meaning(vocabulary().nodes.refused, intra_node.lower())
+    if wrong is not None:
+        message = f"{intra_node.strip(' ;')[:60]!r} tells {wrong}, which is not modelled"
+        raise Refused(message, ("intra_node",))
+
+
+def _require_memory_of_devices(fabric: str, accelerator: str) -> None:
+    words = vocabulary()
+    moves_hosts = words.network.host_memory.search(fabric.lower())
+    if moves_hosts and not words.accelerators.hosts.search(accelerator.lower()):
+        message = f"fabric {fabric!r} moves host memory, and {accelerator[:60]!r} has its own"
+        raise Refused(message, ("fabric",))

@@ -22,7 +22,12 @@ from dpsim.accuracy.accelerators import (
     family_of,
     require_board,
 )
-from dpsim.accuracy.denials import require_gpudirect, require_plain, told_inside
+from dpsim.accuracy.denials import (
+    require_gpudirect,
+    require_plain,
+    require_plain_words,
+    told_inside,
+)
 from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
@@ -116,7 +121,7 @@ def platform(
     """
     outer, inner = sides(inter_node)
     accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
-    _require_plain_words(accelerator, intra_node, fabric)
+    require_plain_words(accelerator, intra_node, fabric)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()
     parts = (*outer, *_strayed(intra_node))
@@ -204,15 +209,6 @@ def _reading(
     return {k: v for k, v in cluster.items() if v is not None}, tuple(dict.fromkeys(notes))
 
 
-def _require_plain_words(accelerator: str, intra_node: str, fabric: str) -> None:
-    """Refuse memory of hosts where devices have their own, and links that are not whole."""
-    _require_memory_of_devices(fabric, accelerator)
-    wrong = meaning(vocabulary().nodes.refused, intra_node.lower())
-    if wrong is not None:
-        message = f"{intra_node.strip(' ;')[:60]!r} tells {wrong}, which is not modelled"
-        raise Refused(message, ("intra_node",))
-
-
 def _require_own_links(family: Family, board: Board, told: HardwareText) -> None:
     """Refuse links that no machine known with this `board` has between its GPUs; a card that has
     modules beside it gets a note instead (see `_machine`)."""
@@ -259,14 +255,6 @@ def _require_read(
         require_gpudirect(inter_node)
     if network.asked and network.total is None:
         require_plain((*network.parts, *inner), inter_node)
-
-
-def _require_memory_of_devices(fabric: str, accelerator: str) -> None:
-    words = vocabulary()
-    moves_hosts = words.network.host_memory.search(fabric.lower())
-    if moves_hosts and not words.accelerators.hosts.search(accelerator.lower()):
-        message = f"fabric {fabric!r} moves host memory, and {accelerator[:60]!r} has its own"
-        raise Refused(message, ("fabric",))
 
 
 def _platform_of(family: Family, told: HardwareText, every: str) -> tuple[Board, str] | None:

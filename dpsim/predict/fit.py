@@ -28,6 +28,7 @@ from dpsim.core.arrays import Array
 from dpsim.core.constants import shipped
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
+from dpsim.predict.gauss_newton import cost, least
 from dpsim.predict.point import Causes
 from dpsim.predict.repeats import Repeats, run_of
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
@@ -40,12 +41,6 @@ PRIOR_POINTS = 4
 HOST_SHARE = 0.15
 #: prior of the time to issue a kernel: 5 to 10 us in eager PyTorch are 90 % of hosts
 LAUNCH_RANGE = (5e-6, 10e-6)
-#: how far apart a derivative's two plays are, in a parameter's own (logarithmic) unit; the first
-#: ones are WIDE apart, for what is hidden behind compute shows only where it takes far longer
-STEP, WIDE = 0.05, 1.5
-#: most iterations, the longest step of one, how often one is halved that leads up, and the share of
-#: the sum of squares below which a gain is none
-MOST, LONGEST, HALVED, SETTLED = 12, 2.0, 6, 1e-4
 #: logarithm of a measured over its fitted step, in standard deviations of what calibrated
 #: predictions miss (`interval.run`), from which points are not of one machine; and the same of two
 #: points against each other, in those of a difference: two share what one is off
@@ -324,7 +319,7 @@ def _fit(
     best, slopes = _nearest(predicted, target, names, start, precision)
     rest = runs.off(predicted(best))
     if (noise := runs.noise(rest)) < noise_prior():  # points that fit well count for more
-        best, slopes = _least(predicted, target, best, precision, noise)
+        best, slopes = least(predicted, target, best, precision, noise)
         rest = runs.off(predicted(best))
         noise = runs.noise(rest)
     inverse = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + precision), dtype=float)
@@ -344,76 +339,17 @@ def _nearest(
     predicted: Callable[[Array], Array], target: Array, names: Sequence[str], start: Array,
     precision: Array,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """As `_least`; where that leaves what no healthy machine explains, from a faulty link too,
+    """As `least`; where that leaves what no healthy machine explains, from a faulty link too,
     inside nodes or between them, which may lie far from where healthy ones do."""
     sd = noise_prior()
-    found = [_least(predicted, target, start, precision, sd)]
+    found = [least(predicted, target, start, precision, sd)]
     if _noise(predicted(found[0][0]) - target) <= sd:
         return found[0]
     for name in [one for one in names if one in ("inside", "between")]:
         far = start.copy()
         far[names.index(name)] = math.log(FAULTY)
-        found.append(_least(predicted, target, far, precision, sd))
-    return min(found, key=lambda one: _cost(one[0], predicted(one[0]) - target, precision, sd))
-
-
-def _least(
-    predicted: Callable[[Array], Array], target: Array, start: Array, precision: Array, noise: float
-) -> tuple[Array, Array]:
-    """The parameters of the smallest sum of squares, and the derivatives there [points x n].  The
-    host's time is last but one, as `knobs` has it."""
-
-    def cost(at: Array, base: Array) -> float:
-        return _cost(at, base - target, precision, noise)
-
-    weight, at, base = noise**-2, start, predicted(start)
-    wide = WIDE
-    for _ in range(MOST):
-        slopes = _slopes(predicted, at, base, wide)
-        moved = at + _move(at, slopes, weight, precision, target - base)
-        known = cost(at, base)
-        for _ in range(HALVED):
-            ahead = predicted(moved)
-            if cost(moved, ahead) < known:
-                break
-            moved = (at + moved) / 2
-        else:
-            moved, ahead = at, base
-        gained, at, base = known - cost(moved, ahead), moved, ahead
-        if wide == STEP and gained <= SETTLED * max(known, 1.0):
-            break
-        wide = STEP
-    return at, _slopes(predicted, at, base, STEP)
-
-
-def _cost(at: Array, rest: Array, precision: Array, noise: float) -> float:
-    """The sum of squares of the parameters `at`, which leave `rest`."""
-    return float(rest @ rest / noise**2 + at @ precision @ at)
-
-
-def _move(at: Array, slopes: Array, weight: float, precision: Array, rest: Array) -> Array:
-    """The step of Gauss and Newton; no host runs backwards, the others then go without it."""
-    host, free = len(at) - 2, np.ones(len(at), dtype=bool)
-    normal = weight * slopes.T @ slopes + precision
-    pull = weight * slopes.T @ rest - precision @ at
-    move = np.linalg.solve(normal, pull)
-    if at[host] + move[host] < 0:
-        free[host] = False
-        move[host] = -at[host]
-        pull = pull - normal[:, host] * move[host]
-        move[free] = np.linalg.solve(normal[np.ix_(free, free)], pull[free])
-    return np.clip(move, -LONGEST, LONGEST)
-
-
-def _slopes(predicted: Callable[[Array], Array], at: Array, base: Array, step: float) -> Array:
-    """Derivatives of the logarithms of steps by every parameter [points x n]."""
-    columns = []
-    for k in range(len(at)):
-        own = min(step, STEP) if k == len(at) - 2 else step  # host time is no logarithm
-        moved = at.copy()
-        moved[k] += own
-        columns.append((predicted(moved) - base) / own)
-    return np.stack(columns, axis=1)
+        found.append(least(predicted, target, far, precision, sd))
+    return min(found, key=lambda one: cost(one[0], predicted(one[0]) - target, precision, sd))
 
 
 def _noise(rest: Array) -> float:
