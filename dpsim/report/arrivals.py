@@ -105,7 +105,8 @@ def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
     _no_batch(axes[0], rows, max((s.end for s in spans if s.op == FED), default=0.0))
     if worst:
         _ranks(axes[1], {rank: late[rank] for rank in sorted(worst)})
-    notes = [f"the {len(rows)} widest of {len(found):,} collectives"] * (len(rows) < len(found))
+    which = "widest" if any(one.spread > 0.0 for one in rows) else "first"
+    notes = [f"the {len(rows)} {which} of {len(found):,} collectives"] * (len(rows) < len(found))
     there = len({span.rank for span in spans})
     notes += [f"{there:,} of {ranks:,} ranks"] * (there < ranks)
     notes += [f"the {len(worst)} latest of {len(late):,} ranks"] * (len(worst) < len(late))
@@ -119,7 +120,7 @@ def _title(figure: Figure, found: Sequence[Arrivals], title: str, notes: Sequenc
         widest = max(found, key=lambda a: a.spread)
         about = f"arrivals spread up to {show(widest.spread, 's')} (before {clean(widest.name)})"
         if widest.spread == 0.0:
-            about = "all ranks reach every collective at the same time"
+            about = "played ranks reach every collective together: all take what the slowest takes"
     else:
         about = "no collective of several ranks"
     text = "; ".join([about, *notes])

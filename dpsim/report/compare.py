@@ -316,6 +316,7 @@ def _steps(axes: Axes, shown: Sequence[Document]) -> None:
     )
     for place, c in enumerate(shown):
         figures.stack(axes, place, c, scale, 0.5)
-    axes.set_xlabel(f"time per step [{unit}]")
+    several = any(len(c["jobs"]) > 1 for c in shown)
+    axes.set_xlabel(f"{'mean of all jobs: ' * several}time per step [{unit}]")
     if axes.patches:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=4, fontsize=8)
