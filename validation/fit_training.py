@@ -37,10 +37,10 @@ from dpsim.accuracy.training.scenarios import forget_clusters, measured_case
 from dpsim.accuracy.training.series import anchor_of, calibration_row, fabric_of, unscored
 from dpsim.accuracy.training.table import TrainingRow, read_table
 from dpsim.backends import _nccl_time, nccl
-from dpsim.cases.variant import scaled
 from dpsim.core.constants import Constant, save, shipped
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.predict.level import Level
 from dpsim.predict.shortened import step_time
 
 #: values that are tried; between them the logarithms of step times are interpolated
@@ -170,7 +170,7 @@ def _of_series(
         if level is None:
             return []
         for row in scored:
-            logs[row.number].append(_log(row, compute, level.scale))
+            logs[row.number].append(_log(row, compute, level))
     return [
         Residual(row.text("source_id"), row.text("series_id"), tuple(logs[row.number]))
         for row in scored
@@ -178,10 +178,10 @@ def _of_series(
     ]
 
 
-def _log(row: TrainingRow, compute: Mapping[str, float], scale: float) -> float:
+def _log(row: TrainingRow, compute: Mapping[str, float], level: Level) -> float:
     try:
         point = measured_case(row, compute)
-        return math.log(step_time(scaled(point.case, scale)) / point.step_time)
+        return math.log(step_time(level.of(point.case)) / point.step_time)
     except (Refused, SimulationError, ValueError):
         return math.nan
 

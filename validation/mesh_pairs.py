@@ -30,11 +30,11 @@ from pathlib import Path
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
 from dpsim.accuracy.training.series import unscored
 from dpsim.accuracy.training.table import TrainingRow, read_table, series_of
-from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
 from dpsim.predict import shortened
+from dpsim.predict.level import Level
 
 #: what the runs of a group have in common
 SAME = (
@@ -94,26 +94,24 @@ def _median(runs: Sequence[TrainingRow]) -> float:
     return statistics.median(measured_case(run).step_time for run in runs)
 
 
-def level(runs: Sequence[TrainingRow]) -> float:
-    """By what computing takes longer than predicted uncalibrated, of the mesh of `runs`."""
-    return shortened.level(
-        measured_case(runs[0]).case, Calibrate(step_time=_median(runs))
-    ).scale  # fmt: skip
+def level(runs: Sequence[TrainingRow]) -> Level:
+    """What the mesh of `runs` tells of the others."""
+    return shortened.level(measured_case(runs[0]).case, Calibrate(step_time=_median(runs)))
 
 
 def played(
     meshes: Sequence[list[TrainingRow]], calibrate: bool, refused: dict[str, int]
 ) -> Iterator[MeasuredMesh]:
     """The meshes of a group that can be played; the others are counted in `refused` by reason."""
-    scale, first = None, smallest(meshes)
+    known, first = None, smallest(meshes)
     if calibrate or measured_case(meshes[first][0]).stand_in:
-        scale = level(meshes[first])
+        known = level(meshes[first])
     for place, runs in enumerate(meshes):
-        if scale is not None and place == first:
+        if known is not None and place == first:
             continue
         try:
             here: MeasuredCase = measured_case(runs[0])
-            case = here.case if scale is None else scaled(here.case, scale)
+            case = here.case if known is None else known.of(here.case)
             yield MeasuredMesh(_median(runs), shortened.step_time(case))
         except (Refused, SimulationError, ValueError) as error:
             reason = str(error)[:90]

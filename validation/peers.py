@@ -41,12 +41,12 @@ from _peers_page import GIB, MeasuredPlan, PeerRow, Row, Told, page
 from dpsim.accuracy.training.series import play_series
 from dpsim.accuracy.training.table import read_table
 from dpsim.cases.case import Case
-from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.describe.sections import Calibrate
 from dpsim.predict import shortened
+from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.uncertainty import interval
 from dpsim.predict.widths import reference
@@ -75,12 +75,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class AnchorRun:
-    """The run that the others of its model are calibrated on: what dpsim's computing and the
-    peer's step have to be multiplied by there."""
+    """The run that the others of its model are calibrated on: the level that it sets for dpsim, and
+    what the peer's step has to be multiplied by there."""
 
     row: Row
     case: Case
-    scale: float
+    level: Level
     factor: float
 
 
@@ -136,8 +136,8 @@ def first_of(rows: Iterable[Row]) -> dict[str, Row]:
 
 def anchor_of(row: Row, folder: Path) -> AnchorRun:
     case, measured = case_of(row, folder), number(row, "measured_ms")
-    scale = shortened.level(case, Calibrate(step_time=measured / 1e3)).scale
-    return AnchorRun(row, case, scale, measured / number(row, "peer_ms"))
+    level = shortened.level(case, Calibrate(step_time=measured / 1e3))
+    return AnchorRun(row, case, level, measured / number(row, "peer_ms"))
 
 
 def compared(rows: Sequence[Row], folder: Path) -> list[PeerRow]:
@@ -163,7 +163,7 @@ def _compared(row: Row, folder: Path, anchor: AnchorRun) -> PeerRow:
         peer,
         _told(case),
         peer * anchor.factor if others else None,
-        _told(scaled(case, anchor.scale), anchor) if others else None,
+        _told(anchor.level.of(case), anchor) if others else None,
         number(row, "measured_gib") * GIB,
         number(row, "peer_gib") * GIB,
         Told(*memory.compared({"what": "allocated"}, memory_of(case))),

@@ -101,7 +101,7 @@ def notes(cases: Sequence[Case], jitter: float) -> list[str]:
 
 
 #: what tells devices apart: letters and digits, as in A100, H100, MI300X or 4090
-_KIND = re.compile(r"\b(?:[a-z]{1,3}\d{1,3}|mi\d{3}|\d{4})(?:x|a|s|ti)?\b")
+_KIND = re.compile(r"\b(?:[a-z]{1,3}\d{1,3}|\d{4})(?:x|a|s|ti)?\b")
 
 
 def _elsewhere(case: Case) -> Iterator[str]:

@@ -5,7 +5,8 @@ distribution: around the steps that the cluster with that fault would take, as w
 known of any cluster makes it (level of compute, cost of exchanges, spread of ranks; their widths
 are those of intervals) and what no prediction explains (`interval.run`).  Strengths of a fault
 count alike.  Each may be stronger than what is played of it, and what is slower in no known pattern
-is a fault of no name: the slower a step, the surer a fault (`dpsim.checks.beyond`).
+is a fault of no name: the slower points are by one factor, the surer a fault
+(`dpsim.checks.beyond`).
 Measured points share what is not known, so their pattern over ranks and accumulation
 counts and not only their level.  Repeats of a run share what no prediction explains of it too, and
 count as their mean (`dpsim.predict.repeats`).

@@ -209,8 +209,8 @@ def _alone(
     `start` is tried first, and with `issuing` no level below 1.
     Unless `play` is said, a long step is played in full only where a line says that the level is.
     """
-    least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
-    least = least if issuing == 1.0 else 1.0
+    none = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
+    least = none if issuing == 1.0 else 1.0
     time = play or partial(step_time, tried=Tries())
     _check_fed(case, target)
     if play is None and filled(case) is not None:

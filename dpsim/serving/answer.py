@@ -214,7 +214,8 @@ def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint
     between = between_tokens(fleet)
     span = max(one.last for one in served)
     own = means_of(fleet)
-    ends = _ends(loaded, offer, share, own, bound=limit_of(fleet, span))
+    limit = limit_of(fleet, span)
+    ends = _ends(loaded, offer, share, own, bound=limit)
     return ServedPoint(
         replicas=offer.engine.replicas,
         gpus=offer.engine.replicas * offer.engine.tensor,
@@ -232,7 +233,7 @@ def point_of(loaded: LoadedService, offer: Offered, share: float) -> ServedPoint
         queued_s=own.queued,
         tpot_s=_delays(between, ends.tpot) if between else None,
         latency_s=_delays([one.last - one.came for one in served], ends.latency),
-        limit=limit_of(fleet, span),
+        limit=limit,
         parts=_parts(fleet.records),
         held=_held(fleet.records, span),
         front_end_use=_front_end(fleet, span),
