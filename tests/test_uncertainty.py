@@ -24,7 +24,6 @@ from dpsim.predict.widths import (
     LEAST_OVER,
     MOST_OVER,
     compute_range,
-    little_known,
     overhead,
     reference,
     step_range,
@@ -148,29 +147,12 @@ def test_a_step_is_the_less_sure_the_longer_it_takes_over_its_multiplications() 
         assert overhead(one, times * bare) == pytest.approx(math.log(times) - LEAST_OVER)
     assert overhead(one, 1.2 * bare) == 0.0
     assert overhead(one, 40.0 * bare) == MOST_OVER - LEAST_OVER
-    causes = {"any": 1.0, "small": 1.0, "overhead": math.log(5.0) - LEAST_OVER}  # of BERT on a V100
-    wide = math.hypot(
-        *(k * math.log(FITTED[f"interval.compute.{n}.slow"].value) for n, k in causes.items())
-    )
+    any_, over = (FITTED[f"interval.compute.{name}.slow"].value for name in ("any", "overhead"))
+    wide = math.hypot(math.log(any_), (math.log(5.0) - LEAST_OVER) * math.log(over))
     assert step_range(one, 5.0 * bare)[1] == pytest.approx(math.exp(wide))
     model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
     amd = case(model=model, cluster={"machine": "mi300x-8", "ranks": 1})
     assert overhead(amd, 1e-3) == overhead(amd, 1e3) == MOST_OVER - LEAST_OVER
-
-
-@pytest.mark.parametrize(
-    ("device_class", "parameters", "known"),
-    [
-        ("volta.half", 2e9, set()), ("turing.fp32", 2e9, {"single"}),
-        ("ampere.tf32", 1e8, {"single", "small"}), ("hopper.fp8", 7e9, {"newer"}),
-        ("other.half", 1e8, {"newer", "small"}),
-    ],
-)  # fmt: skip
-def test_what_makes_compute_less_sure_is_known_before_a_run(
-    device_class: str, parameters: float, known: set[str]
-) -> None:
-    found = little_known(device_class, parameters)
-    assert {name for name, told in found.items() if told} == known
 
 
 def test_compute_alone_may_be_off_as_a_step_of_nothing_else() -> None:

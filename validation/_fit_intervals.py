@@ -22,7 +22,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
-from dpsim.predict.widths import LEAST_OVER, doubt_of_level, little_known
+from dpsim.predict.widths import LEAST_OVER, doubt_of_level
 
 COVERED = 0.9
 #: what lies outside counts so many times its distance: 2 / (1 - COVERED)
@@ -90,10 +90,6 @@ def uncalibrated(rows: Sequence[Row]) -> Causes:
     """Those of uncalibrated ones, as `widths.step_range` has them."""
     over = _columns(rows)(lambda r: r["overhead"])
     known = {"any": Cause(*[np.ones(len(rows))] * 2), "overhead": Cause(over, over)}
-    told = [little_known(r["class"], r["parameters"]) for r in rows]
-    for name in told[0]:
-        column = np.array([float(one[name]) for one in told])
-        known[name] = Cause(column, column)
     return known | {"readings": _readings(rows)}
 
 
@@ -294,9 +290,6 @@ MEANINGS = {
     "departure": "factor per e-fold between a calibrated prediction and linear scaling",
     "overhead": "factor per e-fold by which an uncalibrated step takes longer than "
     f"{math.exp(LEAST_OVER):.2g} times its multiplications at the peak",
-    "single": "factor on an uncalibrated step whose products are in 32 bits",
-    "newer": "factor on an uncalibrated step on devices newer than Ampere, or of other makers",
-    "small": "factor on an uncalibrated step of a model of at most 1e9 parameters",
     "any": "factor around an uncalibrated step, or the time of a single collective",
     "latency": "factor by the share of its time that is latency, where it is all, inside a node",
     "passage": "the same between nodes",

@@ -15,8 +15,6 @@ from dpsim.core.lean import dataclass
 
 #: parameters from which a model is large
 LARGE = 1e9
-#: generations of devices of which most published runs are
-MEASURED = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere")
 #: logarithms of what a step takes over its multiplications at the peak, between which that counts:
 #: an MFU of 0.61, which few steps reach, and one of 0.08, below which nothing more is known
 LEAST_OVER, MOST_OVER = 0.5, 2.5
@@ -93,30 +91,19 @@ def overhead(case: Case, seconds: float) -> float:
     return min(max(over, LEAST_OVER), MOST_OVER) - LEAST_OVER
 
 
-def little_known(device_class: str, parameters: float) -> dict[str, bool]:
-    """What is known of an uncalibrated run before it is played by which its compute is less sure,
-    by the names of learned widths: products in 32 bits, whose rates were measured on few devices;
-    generations after Ampere, of which fewer runs are known; models whose matrices are small.
-
-    device_class  generation and dtype, as `Pace.device_class` has them
-    """
-    generation, _, dtype = device_class.partition(".")
-    return {
-        "single": dtype in ("fp32", "tf32"),
-        "newer": generation not in MEASURED,
-        "small": parameters <= LARGE,
-    }
-
-
 def step_range(case: Case, seconds: float) -> tuple[float, float]:
     """By what factors an uncalibrated step of `seconds` may be off, all causes together."""
-    known = little_known(case.pace.device_class, case.model.parameters)
-    causes = {"any": 1.0, "overhead": overhead(case, seconds), **known}
+    over = overhead(case, seconds)
     fast, slow = (
-        math.hypot(*(k * math.log(width(f"compute.{name}.{end}")) for name, k in causes.items()))
+        math.exp(
+            math.hypot(
+                math.log(width(f"compute.any.{end}")),
+                over * math.log(width(f"compute.overhead.{end}")),
+            )
+        )
         for end in ("fast", "slow")
     )
-    return math.exp(-fast), math.exp(slow)
+    return 1.0 / fast, slow
 
 
 def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
