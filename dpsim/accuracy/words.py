@@ -270,6 +270,7 @@ class ModelWords:
     bins: Words
     shaped: Words
     shape: Words
+    tokens_known: Words
     size: Words
     millions: dict[str, float]
 
