@@ -112,8 +112,19 @@ def test_inputs_are_kept_one_way_at_nine_sixteenths_of_a_byte() -> None:
     for before, at_8, at_4 in zip(half.layers, eight.layers, four.layers, strict=True):
         assert saved_bytes(before, "bf16") == 0
         assert saved_bytes(at_4, "nvfp4") == pytest.approx(1.4375 * saved_bytes(at_8, "fp8"))
-    kept = {d: predict(case(d).scenario).points[0]["memory_bytes"] for d in ("fp8", "nvfp4")}
-    assert kept["nvfp4"] < kept["fp8"]
+    fsdp = {"kind": "fsdp"}
+    held = {d: predict(case(d, strategy=fsdp).scenario).points[0]["memory_bytes"]
+            for d in ("fp8", "nvfp4")}  # fmt: skip
+    assert held["nvfp4"] < held["fp8"]
+
+
+def test_megatron_keeps_matrices_of_blocks_in_4_bits_both_ways_too() -> None:
+    """32 blocks of Llama 3 8B have 6,979,321,856 elements in matrices, 9/8 of a byte each."""
+    strategy = case("nvfp4").scenario.strategy
+    for wide, blocks in ({}, 32), ({"wide_last": 8}, 24):
+        parts = strategy.memory(case("nvfp4", wide=wide).job(1, kind=0))
+        assert parts["parameters in 4 bits"] == 6_979_321_856 * blocks / 32 * 1.125
+    assert "parameters in 4 bits" not in strategy.memory(case("fp8").job(1, kind=0))
 
 
 def test_parameters_and_gradients_travel_as_in_8_bits() -> None:
@@ -157,7 +168,7 @@ def test_a_block_in_16_bits_keeps_what_it_keeps_there() -> None:
 @pytest.mark.parametrize(
     ("dtype", "wide", "message"),
     [
-        ("bf16", {"wide_last": 1}, "blocks are computed in bf16 anyway; it goes with fp8 and nvfp4"),
+        ("bf16", {"wide_last": 1}, "computed in bf16 anyway; it goes with fp8 and nvfp4"),
         ("nvfp4", {"wide_first": 30, "wide_last": 3}, "33 blocks in 16 bits, and .* has 32"),
     ],
 )
@@ -170,7 +181,7 @@ def test_blocks_that_are_not_there_are_refused(
 
 def test_float8_gathers_are_refused_in_4_bits() -> None:
     strategy = {"kind": "fsdp", "float8_all_gather": True}
-    with pytest.raises(Refused, match="computed with in nvfp4; it needs precision.compute: fp8"):
+    with pytest.raises(Refused, match=r"computed with in nvfp4; it needs precision\.compute: fp8"):
         predict(case("nvfp4", strategy=strategy).scenario)
 
 

@@ -81,6 +81,16 @@ def saved_bytes(layer: Layer, dtype: str) -> float:
     return layer.fp8_saves * (2.0 - OPERANDS[dtype]) / (2.0 - OPERANDS["fp8"])
 
 
+def copied_bytes(layer: Layer, dtype: str) -> float:
+    """Bytes of the matrices of `layer` that TransformerEngine keeps in 4 bits, both ways, beside
+    those in 16: cast in a step's first micro-batch for all of them
+    (transformer_engine/pytorch/module/base.py, get_weight_workspace).  Those in 8 bits are what is
+    kept in place of 16 (`fp8_param_gather`), and count as these."""
+    if dtype != "nvfp4" or not is_cast(layer, dtype):
+        return 0.0
+    return 2.0 * OPERANDS[dtype] * sum(t.elements for t in layer.tensors if len(t.shape) > 1)
+
+
 def cast_bytes(layer: Layer, dtype: str) -> tuple[float, float]:
     """Bytes at the memory's rate that forward and backward take to cast an element."""
     library = layer.streamed is None or layer.library

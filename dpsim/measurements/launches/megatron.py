@@ -227,7 +227,8 @@ def _four_bits(started: Started) -> None:
         return
     recipe = (started.flag(("fp4_recipe",)) or ("", "nvfp4"))[1].lower()
     if recipe != "nvfp4":
-        started.draft.find(f"--fp4-recipe {recipe[:40]}: of formats in 4 bits nvfp4 alone is modelled")
+        why = "of formats in 4 bits nvfp4 alone is modelled"
+        started.draft.find(f"--fp4-recipe {recipe[:40]}: {why}")
         return
     said, line = _spelt(started, "fp4_format"), started.where("fp4_format")
     started.draft.take("precision.compute", "nvfp4", said, line)
