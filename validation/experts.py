@@ -151,7 +151,7 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
     gpus, pipeline, tensor = int(row["n_gpus"]), number(row, "PP", 1), number(row, "TP", 1)
     expert, chunks, context = number(row, "EP"), number(row, "VPP?", 1), number(row, "CP", 1)
     dtype = next((d for d in ("nvfp4", "fp8", "bf16") if d in words), "")
-    if dtype not in ("fp8", "bf16"):
+    if not dtype:
         raise Refused("a precision that is not modelled")
     machine, used = next(MACHINES[key] for key in MACHINES if key in row["hardware"])
     replicas, batch = gpus // (tensor * pipeline * context), number(row, "GBS")
