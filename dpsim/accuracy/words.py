@@ -254,6 +254,29 @@ class TableWords:
 
 
 @record
+class SparseFamily(Named):
+    """A family whose blocks may have experts in the place of their feed-forward part, with gates:
+    tokens that it knows, the width of an expert over the model's, and queries that share a key."""
+
+    name: Text
+    vocabulary: Count
+    wide: float
+    queries: Count
+
+
+@record
+class ExpertWords:
+    """How experts are shared out among ranks, and how tokens are routed to them."""
+
+    parallel: Words
+    named: Words
+    denied: Words
+    routing: tuple[KeyRule, ...]
+    capacity: Words
+    apart: Words
+
+
+@record
 class ModelWords:
     """Names of models, and what tells how many parameters and which samples they have."""
 
@@ -263,6 +286,9 @@ class ModelWords:
     sequences: Words
     no_images: Words
     experts: Words
+    sparse: tuple[KeyRule, ...]
+    sparse_families: tuple[SparseFamily, ...]
+    routed: Words
     padded: Words
     adapted: Words
     left_out: Words
@@ -358,6 +384,7 @@ class Vocabulary:
     tables: TableWords
     models: ModelWords
     strategies: StrategyWords
+    experts: ExpertWords
     runs: tuple[OpenRun, ...]
     precision: tuple[KeyRule, ...]
     optimizer: tuple[KeyRule, ...]

@@ -13,6 +13,7 @@ from typing import Any
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
+from dpsim.accuracy.training.experts import routing_of
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.measured import measured
@@ -108,6 +109,7 @@ def measured_case(
         "optimizer": optimizer_of(row, "adam" if model.language else "momentum", notes),
         **recomputed(row),
         **input_of(row, model, notes),
+        **routing_of(row, notes),
         "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
         "compute": dict(compute or {}),
