@@ -277,6 +277,15 @@ class ExpertWords:
 
 
 @record
+class SliceWords:
+    """Slices of TPUs: their number, a single one, and that they are replicas of what each holds."""
+
+    counted: Words
+    one: Words
+    replicas: Words
+
+
+@record
 class ModelWords:
     """Names of models, and what tells how many parameters and which samples they have."""
 
@@ -327,6 +336,7 @@ class StrategyWords:
     hybrid: Words
     within_node: Words
     shared_by: Words
+    axes: Words
     partition: Words
     zero_plus: Words
     weights: Words
@@ -385,11 +395,13 @@ class Vocabulary:
     models: ModelWords
     strategies: StrategyWords
     experts: ExpertWords
+    slices: SliceWords
     runs: tuple[OpenRun, ...]
     precision: tuple[KeyRule, ...]
     optimizer: tuple[KeyRule, ...]
     host: tuple[KeyRule, ...]
     no_precision: Words
+    no_fp16: Words
     input: tuple[KeyRule, ...]
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]

@@ -127,6 +127,7 @@ class Site:
             nodes=nodes,
             ranks=ranks,
             gpus_per_node=gpus_per_node,
+            slice=cluster.slice if gpus_per_node == cluster.gpus_per_node else None,
             nics_per_node=cluster.nics_per_node,
             inter_node_bandwidth=cluster.inter_node_bandwidth,
             inter_node_kind=cluster.inter_node_kind,

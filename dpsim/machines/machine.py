@@ -95,6 +95,7 @@ class Machine:
         ranks: int | None = None,
         *,
         gpus_per_node: int | None = None,
+        slice: tuple[int, ...] | None = None,
         nics_per_node: int | None = None,
         inter_node_bandwidth: float | None = None,
         inter_node_kind: NetworkKind | None = None,
@@ -106,6 +107,7 @@ class Machine:
         """`nodes` of these nodes, with some values replaced.  Refused, naming the field of the
         scenario, where this machine has no such value.
 
+        slice                 lengths of the axes of a slice of TPUs; None: as its chips are usual
         inter_node_bandwidth  of each NIC, one way [B/s]; the PCIe slot of the NIC stays as it is
         inter_node_kind       what the NICs and switches are; their bandwidth stays as it is
         inter_node_latency    one way from a NIC to one of another node below the same switch [s]
@@ -118,8 +120,11 @@ class Machine:
         network, way = _rewired(self.network, *cables)
         network = _routed(_with(network, "oversubscription", oversubscription), routing, seed)
         gpus = _whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node)
+        if gpus > self.node.most:
+            message = f"{gpus} is not in 1 … {self.node.most:,}"
+            raise Refused(message, ("cluster", "gpus_per_node"))
         return Topology(
-            self.node,
+            self.node if slice is None else self.node.sliced(slice),
             network,
             nodes=_whole(nodes, "nodes", 1),
             gpus=gpus,

@@ -21,6 +21,7 @@ from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.servers import servers
+from dpsim.accuracy.training.slices import slices_of
 from dpsim.accuracy.training.strategies import (
     compression_of,
     date_of,
@@ -308,6 +309,7 @@ def platform_of(row: TrainingRow) -> Platform:
         inter_gbits_s=row.get("inter_gbits_s_per_node"),
         nodes=int(nodes) if nodes else -(-gpus // per_node),
         ranks=gpus,
+        slices=slices_of(row),
     )
     found = Platform(with_run(row, found.readings))
     if stated:
@@ -321,7 +323,22 @@ def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
     cluster = {**reading.cluster, "ranks": gpus}
     if nodes and nodes > 1 and gpus < nodes * (stated or _GPUS_PER_NODE):
         cluster["gpus_per_node"] = -(-gpus // int(nodes))
-    return cluster
+    return cluster | _along_axes(row, cluster)
+
+
+def _along_axes(row: TrainingRow, cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """The shape of a slice of TPUs whose mesh is told by its axes ("data 4 x fsdp 64"), which lie
+    along those of the torus where it has as many, as MaxText's slices of v5p are made
+    (gclouduniverse/reproducibility, Training/TPU-v5p/GPT3-175B-Maxtext: 4x8x64 and others)."""
+    axes = vocabulary().strategies.axes.search(row.text("shard").lower())
+    torus = load_machine(cluster["machine"]).node
+    if axes is None or not isinstance(torus, Torus) or not torus.whole:
+        return {}
+    shape = [int(axes[1]), int(axes[2]), row.count("tp")]
+    cubes = math.prod(shape) == cluster["gpus_per_node"] and not any(
+        length % torus.wraps_at for length in shape
+    )
+    return {"slice": shape} if cubes else {}
 
 
 def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
@@ -330,8 +347,17 @@ def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
         raise Refused(f"precision {text!r} is not modelled")
     for keys, more in told(vocabulary().precision, text.lower(), row.text):
         notes += more
-        return keys
+        return _multiplied(row, keys, notes)
     raise Refused(f"precision {text!r} is not known")
+
+
+def _multiplied(row: TrainingRow, keys: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """`keys` with bf16 where they have fp16, which TPUs do not multiply in."""
+    halved = {key: "bf16" for key, value in keys.items() if value == "fp16"}
+    if not halved or not vocabulary().no_fp16.search(row.text("accelerator").lower()):
+        return keys
+    notes.append("bf16 is taken for fp16, which TPUs do not have")
+    return {**keys, **halved}
 
 
 def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:
