@@ -42,9 +42,7 @@ class Cluster:
     `routing`: `ecmp` sends each flow, from one NIC to another, over one spine switch, chosen by a
     hash that the scenario's `seed` seeds, so that flows collide; `balanced` spreads them evenly.
 
-    gpus_per_node   1,024 at most, but for the chips of a slice of TPUs
-    slice    lengths of the axes of such a slice, where it is not that of Google Cloud with as many
-             chips: `[4, 64, 8]`; ranks count along the last one first
+    slice    lengths of the axes of a slice of TPUs, where it is not the usual one of as many chips
     devices  ranks that have another device than the others: `{8-15: v100}`; the links stay the
              machine's
     """
