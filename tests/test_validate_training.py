@@ -603,6 +603,53 @@ def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) ->
     assert found.data["batch"] == {"global": 128, "accumulation": 1}
 
 
+UNSAID = GPT | {
+    "gpus_per_node": 8, "inter_node": "8x HDR InfiniBand", "grad_accum": "", "batch_per_gpu": "",
+    "batch_unit": "sequences",
+}  # fmt: skip
+
+
+def test_micro_batches_of_which_nothing_is_told_are_alternatives(tmp_path: Path) -> None:
+    """Those of one, two and four sequences that a replica's batch is made of, by how often NVIDIA's
+    recipes of decoders with a pipeline have them: 23, 2 and once."""
+    row = row_of(tmp_path, **UNSAID)
+    found = platform_of(row).readings
+    assert [one.label for one in found] == [
+        f"micro-batches of {many}" for many in ("one sequence", "two sequences", "four sequences")
+    ]
+    assert [one.weight for one in found] == pytest.approx([23 / 26, 2 / 26, 1 / 26])
+    batches = [measured_case(row, reading=one).data["batch"] for one in found]
+    assert [one["per_device"] for one in batches] == [1, 2, 4]
+    assert [one["accumulation"] for one in batches] == [64, 32, 16]
+
+
+@pytest.mark.parametrize(
+    ("changes", "answers"),
+    [
+        ({"global_batch": 132}, 2),  # 66 sequences a replica
+        ({"global_batch": 126}, 1),  # 63
+        ({"global_batch": 129}, 1),  # none, which is refused
+        ({"grad_accum": 4}, 0),
+        ({"batch_per_gpu": 2}, 0),
+        ({"pp": 1, "dp": 8}, 0),
+        ({"batch_unit": "tokens", "global_batch": 262144}, 0),
+    ],
+)
+def test_micro_batches_are_asked_for_where_they_fit_and_are_not_told(
+    tmp_path: Path, changes: dict[str, Any], answers: int
+) -> None:
+    found = platform_of(row_of(tmp_path, **UNSAID | changes)).readings
+    assert sum("micro_batch" in one.answers for one in found) == answers
+
+
+def test_an_interval_holds_all_micro_batches(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", [tuple(UNSAID.values())], tuple(UNSAID))
+    (outcome,) = validated_training(path, calibrate="none").outcomes
+    assert outcome.status == "predicted"
+    assert "assumed micro-batches of one sequence (88%)" in outcome.machine
+    assert "or micro-batches of four sequences (4%)" in outcome.machine
+
+
 @pytest.mark.parametrize("detail", ["interleaved, 2 chunks", "virtual pipeline 2", "VPP=2"])
 def test_an_interleaved_pipeline_says_its_chunks(tmp_path: Path, detail: str) -> None:
     found = point(tmp_path, **GPT | {"strategy_detail": detail})
@@ -643,7 +690,6 @@ def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path)
         ({"dp": 4, "global_batch": ""}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
         ({"tp": 3}, "tp x pp x dp is 24"),
         ({"pp": 32, "dp": ""}, "tp x pp x dp is 0"),
-        ({"grad_accum": "", "batch_per_gpu": ""}, "micro-batches are not stated"),
         ({"grad_accum": "", "global_batch": ""}, "micro-batches are not stated"),
         ({"grad_accum": "", "batch_per_gpu": 3}, "no whole number of micro-batches of 3"),
         ({"tp": "4 or 8"}, "'4 or 8' is not one number"),
