@@ -233,7 +233,7 @@ def test_a_slice_has_a_network_port_for_every_chip() -> None:
 @pytest.mark.parametrize("shape", [(4, 64, 8), (8, 12, 16), (8, 16, 48), (2, 1, 2)])
 def test_a_slice_of_v5p_has_the_shape_that_is_asked_for(shape: tuple[int, ...]) -> None:
     chips = math.prod(shape)
-    topology = load_machine("tpu-v5p").topology(1, gpus_per_node=chips, slice=shape)
+    topology = load_machine("tpu-v5p").sliced(shape).topology(1, gpus_per_node=chips)
     box = box_of(tuple(range(chips)), topology)
     assert box.counts == shape
 
@@ -250,7 +250,7 @@ def test_a_slice_of_v5p_has_the_shape_that_is_asked_for(shape: tuple[int, ...]) 
 )
 def test_other_shapes_are_refused(machine: str, shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(Refused, match=message) as error:
-        load_machine(machine).topology(1, gpus_per_node=math.prod(shape), slice=shape)
+        load_machine(machine).sliced(shape)
     assert error.value.path == ("cluster", "slice")
 
 

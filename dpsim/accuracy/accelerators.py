@@ -34,7 +34,6 @@ class HardwareText:
     ranks        GPUs in use together; None: not known
     modules      whether the network is one that only nodes of modules have
     denied       wirings that the node is said not to have
-    slices       slices of TPUs that they are in; None: not known
     """
 
     accelerator: str
@@ -43,7 +42,6 @@ class HardwareText:
     ranks: int | None
     modules: bool = False
     denied: tuple[str, ...] = ()
-    slices: int | None = None
 
 
 def family_of(told: HardwareText) -> Family:

@@ -8,7 +8,6 @@ readings.  It looks at the words alone, never at where they come from.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -33,6 +32,7 @@ from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
+from dpsim.accuracy.slices import chips_of, joined
 from dpsim.accuracy.words import Board, Family, WiredNode, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
@@ -103,7 +103,6 @@ def platform(
     machine: str = "",
     nodes: int | None = None,
     ranks: int | None = None,
-    slices: int | None = None,
 ) -> Platform:
     """The machine that these words describe.
 
@@ -116,8 +115,6 @@ def platform(
     fabric         one word for what the data crossed ("ib", "tcp_eth", "nvlink_nvswitch")
     machine        the platform's name, where it has one
     nodes, ranks   how many are in use; None: any, so that nothing is left open unasked
-    slices         of TPUs, in equal parts; None: as the accelerator's words say, else as few as
-                   have as many chips
 
     Several GPUs of an NVLink domain that spans nodes (GB200) are one node here, so count ranks
     and not nodes.  Refused where the accelerator, or a node with so many of them, is not known,
@@ -131,8 +128,6 @@ def platform(
     parts = (*outer, *_strayed(intra_node))
     network = NetworkText(fabric, parts, every, inter_gbits_s, False, nodes != 1)
     told = HardwareText(accelerator.lower(), inside, gpus_per_node, ranks)
-    counted = vocabulary().slices.counted.search(told.accelerator)
-    told = replace(told, slices=slices or (int(counted[1]) if counted else None))
     family = family_of(told)
     _require_read(network, family, inner, inter_node)
     told = _beside(told, family, network, (intra_node.lower(), " ; ".join(inner).lower()))
@@ -205,10 +200,8 @@ def _reading(
     if told.ranks is not None and _LARGEST_BOX < gpus >= told.ranks:
         network = replace(network, asked=False)
     outside: list[str] = []
-    if _between_slices(chosen, told, gpus, network, outside):
-        network = replace(network, parts=())
-        nics = None
-    else:
+    nics = None
+    if network.total is not None or not joined(chosen, told.ranks, gpus, network.parts, outside):
         nics = nics_of(network.of_a_node(share, named), chosen, family.nic, outside, asked)
     notes += outside if network.asked else []  # a network that nothing crosses needs no assumption
     cluster = {"machine": name, "device": device, "gpus_per_node": gpus}
@@ -385,46 +378,12 @@ def _in_a_node(machine: Machine, told: HardwareText, notes: list[str]) -> tuple[
     """GPUs of a node, and how many nodes of the table's are one of the machine's."""
     whole, gpus = machine.gpus_per_node, told.gpus
     if isinstance(machine.node, Torus):
-        chips = _slice(machine.node, told, whole, notes)
+        chips = chips_of(machine.node, told.ranks or whole, told.accelerator, notes)
         return chips, chips / (gpus or chips)
     if gpus is None or whole <= _LARGEST_BOX:
         return gpus or whole, 1.0
     notes.append(f"{machine.name} has one NVLink domain of {whole} GPUs.")
     return whole, whole / gpus
-
-
-def _slice(torus: Torus, told: HardwareText, whole: int, notes: list[str]) -> int:
-    """The chips of a slice: all in one, unless several slices are told; of more chips than any
-    slice has, those of as few equal slices as there may be."""
-    chips = told.ranks or whole
-    known = [math.prod(shape) for shape in torus.shapes]
-    fewest = min((chips // n for n in known if chips % n == 0), default=1)
-    slices = told.slices or (fewest if chips > max(known) else 1)
-    if chips % slices:
-        message = f"{chips} chips do not make {slices} equal slices"
-        raise Refused(message, ("total_gpus",))
-    each, assumed = chips // slices, "" if told.slices or slices == 1 else ", the fewest,"
-    many = "One slice" if slices == 1 else f"{slices} slices"
-    notes.append(f"{many} of {each} chips{assumed} {'is' if slices == 1 else 'are'} taken.")
-    return each
-
-
-def _between_slices(
-    machine: Machine, told: HardwareText, chips: int, network: NetworkText, notes: list[str]
-) -> bool:
-    """Whether several slices are joined by a network of which no number is told: the data
-    centre's, as the machine has it for each chip; adds a note."""
-    alone = told.ranks is None or told.ranks <= chips
-    if not isinstance(machine.node, Torus) or alone or network.total is not None:
-        return False
-    if any(phrase.numbers for phrase in networks(network.parts)):
-        return False
-    link = machine.network.link  # type: ignore[union-attr]
-    notes.append(
-        f"Slices are joined by the data centre's network, {link.bandwidth * 8e-9:g} Gbit/s a chip "
-        "(Cloud TPU documentation)."
-    )
-    return True
 
 
 def bare_case(cluster: Mapping[str, Any], collective: Mapping[str, Any] | None = None) -> Case:

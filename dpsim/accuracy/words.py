@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dpsim.accuracy.model_words import ExpertWords, ModelWords, SliceWords
 from dpsim.accuracy.rules import KeyRule, Named, Texts, Words
 from dpsim.core import yamlfile
 from dpsim.core.record import Count, Flag, Refused, Text, build, record
@@ -254,62 +255,6 @@ class TableWords:
 
 
 @record
-class SparseFamily(Named):
-    """A family whose blocks may have experts in the place of their feed-forward part, with gates:
-    tokens that it knows, the width of an expert over the model's, and queries that share a key."""
-
-    name: Text
-    vocabulary: Count
-    wide: float
-    queries: Count
-
-
-@record
-class ExpertWords:
-    """How experts are shared out among ranks, and how tokens are routed to them."""
-
-    parallel: Words
-    named: Words
-    denied: Words
-    routing: tuple[KeyRule, ...]
-    capacity: Words
-    apart: Words
-
-
-@record
-class SliceWords:
-    """Slices of TPUs: their number, a single one, and that they are replicas of what each holds."""
-
-    counted: Words
-    one: Words
-    replicas: Words
-
-
-@record
-class ModelWords:
-    """Names of models, and what tells how many parameters and which samples they have."""
-
-    images: tuple[KeyRule, ...]
-    language: tuple[KeyRule, ...]
-    behind: tuple[KeyRule, ...]
-    sequences: Words
-    no_images: Words
-    experts: Words
-    sparse: tuple[KeyRule, ...]
-    sparse_families: tuple[SparseFamily, ...]
-    routed: Words
-    padded: Words
-    adapted: Words
-    left_out: Words
-    tokens_left: float
-    bins: Words
-    shaped: Words
-    shape: Words
-    size: Words
-    millions: dict[str, float]
-
-
-@record
 class HostDecoding(Named):
     """A framework (`words`) that decodes on the host, in rows whose `columns` have such words:
     `threads` of a GPU's loader, physical `cores` of a node, `seconds` of a core for a sample."""
@@ -401,7 +346,7 @@ class Vocabulary:
     optimizer: tuple[KeyRule, ...]
     host: tuple[KeyRule, ...]
     no_precision: Words
-    no_fp16: Words
+    tpus: Words
     input: tuple[KeyRule, ...]
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]

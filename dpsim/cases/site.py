@@ -123,11 +123,11 @@ class Site:
         """So many nodes of the machine, with what the scenario overrides."""
         assert self.machine is not None
         cluster = self.cluster
-        return self.machine.topology(
+        own = gpus_per_node == cluster.gpus_per_node
+        return self.machine.sliced(cluster.slice if own else None).topology(
             nodes=nodes,
             ranks=ranks,
             gpus_per_node=gpus_per_node,
-            slice=cluster.slice if gpus_per_node == cluster.gpus_per_node else None,
             nics_per_node=cluster.nics_per_node,
             inter_node_bandwidth=cluster.inter_node_bandwidth,
             inter_node_kind=cluster.inter_node_kind,

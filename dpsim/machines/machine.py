@@ -63,6 +63,11 @@ class Machine:
             raise Refused(f"{found}; {hint}", ("cluster", "device"))
         return dataclasses.replace(self, device=device)
 
+    def sliced(self, shape: tuple[int, ...] | None) -> Machine:
+        """This machine with slices of TPUs of that shape, as they are usual for None; Refused where
+        it has none."""
+        return self if shape is None else dataclasses.replace(self, node=self.node.sliced(shape))
+
     def foreign_links(self, device: Device, gpus_per_node: int) -> str:
         """What says that devices of a node are joined by links (NVLink, xGMI) that `device` has
         not, where `gpus_per_node` of them are used; "" where they are not."""
@@ -95,7 +100,6 @@ class Machine:
         ranks: int | None = None,
         *,
         gpus_per_node: int | None = None,
-        slice: tuple[int, ...] | None = None,
         nics_per_node: int | None = None,
         inter_node_bandwidth: float | None = None,
         inter_node_kind: NetworkKind | None = None,
@@ -107,7 +111,6 @@ class Machine:
         """`nodes` of these nodes, with some values replaced.  Refused, naming the field of the
         scenario, where this machine has no such value.
 
-        slice                 lengths of the axes of a slice of TPUs; None: as its chips are usual
         inter_node_bandwidth  of each NIC, one way [B/s]; the PCIe slot of the NIC stays as it is
         inter_node_kind       what the NICs and switches are; their bandwidth stays as it is
         inter_node_latency    one way from a NIC to one of another node below the same switch [s]
@@ -119,12 +122,9 @@ class Machine:
         cables = (inter_node_bandwidth, inter_node_kind, inter_node_latency)
         network, way = _rewired(self.network, *cables)
         network = _routed(_with(network, "oversubscription", oversubscription), routing, seed)
-        gpus = _whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node)
-        if gpus > self.node.most:
-            message = f"{gpus} is not in 1 … {self.node.most:,}"
-            raise Refused(message, ("cluster", "gpus_per_node"))
+        gpus = _held(self.node, gpus_per_node, self.gpus_per_node)
         return Topology(
-            self.node if slice is None else self.node.sliced(slice),
+            self.node,
             network,
             nodes=_whole(nodes, "nodes", 1),
             gpus=gpus,
@@ -217,6 +217,15 @@ def _replaced(value: Any, path: tuple[str | int, ...], **changes: Any) -> Any:
         return dataclasses.replace(value, **changes)
     except Refused as error:
         raise Refused(error.message, path) from None
+
+
+def _held(node: NodeFabric, value: int | None, default: int) -> int:
+    """GPUs of such a `node`: `value`, else `default`; Refused where no node has as many."""
+    gpus = _whole(value, "gpus_per_node", 1, default)
+    if gpus > node.most:
+        message = f"{gpus} is not in 1 … {node.most:,}"
+        raise Refused(message, ("cluster", "gpus_per_node"))
+    return gpus
 
 
 def _whole(value: int | None, field: str, low: int, default: int = 1) -> int:

@@ -11,7 +11,7 @@ from dpsim.describe.sections import Cluster
 
 #: keys of `cluster` that say what joins the ranks
 KEYS = (
-    "gpus_per_node", "slice", "nics_per_node", "inter_node_bandwidth", "inter_node_kind",
+    "gpus_per_node", "nics_per_node", "inter_node_bandwidth", "inter_node_kind",
     "inter_node_latency", "oversubscription",
 )  # fmt: skip
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dpsim.accuracy.model_words import SparseFamily
 from dpsim.accuracy.rules import first, told
 from dpsim.accuracy.training.shapes import SHAPES
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import SparseFamily, vocabulary
+from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 
 #: the columns whose words tell how experts are shared out and routed

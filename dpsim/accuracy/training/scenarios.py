@@ -21,7 +21,7 @@ from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.servers import servers
-from dpsim.accuracy.training.slices import slices_of
+from dpsim.accuracy.training.slices import accelerator_of, along_axes
 from dpsim.accuracy.training.strategies import (
     compression_of,
     date_of,
@@ -302,14 +302,13 @@ def platform_of(row: TrainingRow) -> Platform:
     gpus, nodes, stated = row.gpus, row.get("nodes"), row.get("gpus_per_node")
     per_node = int(stated) if stated else min(gpus, _GPUS_PER_NODE)
     found = platform(
-        accelerator=row.text("accelerator"),
+        accelerator=accelerator_of(row),
         gpus_per_node=per_node,
         intra_node=row.text("intra_node"),
         inter_node=row.text("inter_node"),
         inter_gbits_s=row.get("inter_gbits_s_per_node"),
         nodes=int(nodes) if nodes else -(-gpus // per_node),
         ranks=gpus,
-        slices=slices_of(row),
     )
     found = Platform(with_run(row, found.readings))
     if stated:
@@ -323,22 +322,7 @@ def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
     cluster = {**reading.cluster, "ranks": gpus}
     if nodes and nodes > 1 and gpus < nodes * (stated or _GPUS_PER_NODE):
         cluster["gpus_per_node"] = -(-gpus // int(nodes))
-    return cluster | _along_axes(row, cluster)
-
-
-def _along_axes(row: TrainingRow, cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """The shape of a slice of TPUs whose mesh is told by its axes ("data 4 x fsdp 64"), which lie
-    along those of the torus where it has as many, as MaxText's slices of v5p are made
-    (gclouduniverse/reproducibility, Training/TPU-v5p/GPT3-175B-Maxtext: 4x8x64 and others)."""
-    axes = vocabulary().strategies.axes.search(row.text("shard").lower())
-    torus = load_machine(cluster["machine"]).node
-    if axes is None or not isinstance(torus, Torus) or not torus.whole:
-        return {}
-    shape = [int(axes[1]), int(axes[2]), row.count("tp")]
-    cubes = math.prod(shape) == cluster["gpus_per_node"] and not any(
-        length % torus.wraps_at for length in shape
-    )
-    return {"slice": shape} if cubes else {}
+    return cluster | along_axes(row, cluster)
 
 
 def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
@@ -354,7 +338,7 @@ def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
 def _multiplied(row: TrainingRow, keys: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """`keys` with bf16 where they have fp16, which TPUs do not multiply in."""
     halved = {key: "bf16" for key, value in keys.items() if value == "fp16"}
-    if not halved or not vocabulary().no_fp16.search(row.text("accelerator").lower()):
+    if not halved or not vocabulary().tpus.search(row.text("accelerator").lower()):
         return keys
     notes.append("bf16 is taken for fp16, which TPUs do not have")
     return {**keys, **halved}
