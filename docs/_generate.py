@@ -180,7 +180,11 @@ MEANING = {
     "Cluster.machine": "a bundled machine, or a machine file below the scenario's folder",
     "Cluster.nodes": "number of nodes; this or `ranks`",
     "Cluster.ranks": "number of ranks; they fill the nodes in turn",
-    "Cluster.gpus_per_node": "overrides the machine's",
+    "Cluster.gpus_per_node": "overrides the machine's; 1,024 at most, but for the chips of a slice",
+    "Cluster.slice": (
+        "lengths of the axes of a slice of TPUs, `[4, 64, 8]`, where it is not that of Google "
+        "Cloud with as many chips; ranks count along the last one first"
+    ),
     "Cluster.nics_per_node": "overrides the machine's",
     "Cluster.device": "a bundled device or a device file; overrides the machine's",
     "Cluster.inter_node_bandwidth": "of each NIC, one way; overrides the machine's",

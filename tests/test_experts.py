@@ -15,6 +15,7 @@ import pytest
 import dpsim.models
 from dpsim.core.record import Refused
 from dpsim.models import Model
+from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.huggingface import read_config
 
 CONFIGS = Path(dpsim.models.__file__).parent / "configs"
@@ -102,10 +103,26 @@ def test_parameters_are_those_of_transformers(config: dict[str, Any], total: int
         ("qwen3-30b-a3b", 3_353_032_704),
         ("deepseek-v3", 37_552_297_472),
         ("gpt-oss-20b", 4_187_440_704),
+        ("gpt-oss-120b", 5_711_982_912),
+        ("qwen3-235b-a22b", 22_190_763_520),
+        ("gemma-4-26b-a4b", 3_822_530_560),
     ],
 )
 def test_a_token_passes_the_experts_that_it_is_sent_to(name: str, active: int) -> None:
     assert bundled(name).active == active
+
+
+def test_a_transformer_by_its_dimensions_may_have_mixtrals_experts() -> None:
+    same: dict[str, Any] = {"hidden": 4096, "blocks": 32, "heads": 32, "sequence_length": 512}
+    same |= {"family": "llama", "kv_heads": 8, "feed_forward": 14336, "vocabulary": 32000}
+    own = Transformer(**same, experts=8, experts_per_token=2).model()
+    mixtral = bundled("mixtral-8x7b-v0.1")
+    assert own.parameters == mixtral.parameters
+    assert own.flop_per_sample() == mixtral.flop_per_sample()
+    with pytest.raises(Refused, match="3 of 2 experts"):
+        Transformer(**same, experts=2, experts_per_token=3)
+    with pytest.raises(Refused, match="gpt2 has none here; llama may have"):
+        Transformer(**same | {"family": "gpt2", "kv_heads": None}, experts=8)
 
 
 def test_arithmetic_is_that_of_the_chosen_experts() -> None:
@@ -115,6 +132,40 @@ def test_arithmetic_is_that_of_the_chosen_experts() -> None:
     matrices = model.active - 32000 * 4096 - norms
     attention = 3 * 32 * 4 * 32 * 128 * 512 / 2
     assert model.flop_per_sample() == 512 * (6 * matrices + attention)
+
+
+def test_gemma_4_counts_by_formula() -> None:
+    """Google says 25.2 billion, of which a token takes 3.8: every sixth block looks at all tokens,
+    with heads twice as wide, two of keys, and no values of their own."""
+    v, h, blocks, f, e, m = 262144, 2816, 30, 2112, 128, 704
+    near = 2 * h * 16 * 256 + 2 * h * 8 * 256 + 2 * 256
+    far = 2 * h * 16 * 512 + h * 2 * 512 + 2 * 512
+    half = 3 * h * f + 7 * h + 3 * h * m * e + h * e + h + e
+    model = bundled("gemma-4-26b-a4b")
+    assert model.parameters == v * h + h + 25 * near + 5 * far + blocks * half
+
+
+def test_what_small_gemma_4_have_is_refused_by_name() -> None:
+    for key in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
+        with pytest.raises(Refused, match="is not modelled; only 0 is") as error:
+            bundled("gemma-4-26b-a4b", **{key: 18})
+        assert error.value.path == (key,)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "sequences", "counted"),
+    [
+        # chips x seconds x TFLOP/s of a step (AI-Hypercomputer/tpu-recipes at c8cfe2f6)
+        ("gemma-4-26b-a4b", 4096, 2048, 64 * 5.54 * 592.31e12),
+        ("gpt-oss-120b", 8192, 1280, 64 * 17.1 * 330.25e12),
+        ("qwen3-235b-a22b", 4096, 8192, 256 * 30.87 * 629.79e12),
+    ],
+)
+def test_arithmetic_is_what_maxtext_counts(
+    name: str, tokens: int, sequences: int, counted: float
+) -> None:
+    model = read(json.loads((CONFIGS / f"{name}.json").read_text()), tokens)
+    assert sequences * model.flop_per_sample() == pytest.approx(counted, rel=0.003)
 
 
 def test_more_experts_to_choose_from_take_no_more_arithmetic() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from itertools import product
 from typing import Any
@@ -221,3 +222,39 @@ def test_a_slice_is_used_whole() -> None:
     topology = load_machine("tpu-v6e").topology(1, ranks=48)
     with pytest.raises(Refused, match="48 ranks do not fill slices of 256 chips"):
         plan(topology, "all_reduce", range(48))
+
+
+def test_a_slice_has_a_network_port_for_every_chip() -> None:
+    """So a chip's share of the data centre's network does not depend on the slice's size."""
+    for chips in (64, 128, 2048):
+        assert load_machine("tpu-v5p").topology(2, gpus_per_node=chips).nics == chips
+
+
+@pytest.mark.parametrize("shape", [(4, 64, 8), (8, 12, 16), (8, 16, 48), (2, 1, 2)])
+def test_a_slice_of_v5p_has_the_shape_that_is_asked_for(shape: tuple[int, ...]) -> None:
+    chips = math.prod(shape)
+    topology = load_machine("tpu-v5p").sliced(shape).topology(1, gpus_per_node=chips)
+    box = box_of(tuple(range(chips)), topology)
+    assert box.counts == shape
+
+
+@pytest.mark.parametrize(
+    ("machine", "shape", "message"),
+    [
+        ("tpu-v5p", (2, 3, 8), "is none; there are slices of 3 axes .* or multiples of 4"),
+        ("tpu-v5p", (16, 16, 28), "of 6,144 chips at most"),
+        ("tpu-v5p", (8, 8), "is none"),
+        ("tpu-v6e", (4, 12), "is none"),
+        ("dgx-h100", (2, 4), "is for slices of TPUs"),
+    ],
+)
+def test_other_shapes_are_refused(machine: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(Refused, match=message) as error:
+        load_machine(machine).sliced(shape)
+    assert error.value.path == ("cluster", "slice")
+
+
+def test_no_other_node_has_more_than_1024() -> None:
+    with pytest.raises(Refused, match="2048 is not in 1 … 1,024") as error:
+        load_machine("dgx-h100").topology(1, gpus_per_node=2048)
+    assert error.value.path == ("cluster", "gpus_per_node")

@@ -203,7 +203,6 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("NVIDIA A100-PCIE-80GB", 8, "NVSwitch", "no NVSwitch joins"),
     ("NVIDIA H200-NVL-141GB", 8, "4-way NVLink bridge", "H200 NVL"),
     ("TPU v3", 8, "", "TPU v2 and v3"),
-    ("TPU v6e, 2 slices", 4, "", "several slices"),
     ("Intel Gaudi 3", 8, "", "Gaudi"),
     ("AWS Trainium2", 16, "", "Trainium"),
     ("AMD Instinct MI250X", 8, "Infinity Fabric", "MI250"),

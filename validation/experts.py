@@ -52,7 +52,6 @@ Row = dict[str, str]
 ROOT = Path(__file__).parent.parent
 CONFIGS = ROOT / "dpsim/models/configs"
 #: public configurations of models that are not bundled, by what differs from one that is
-_QWEN = {"hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64}
 _KIMI = {"n_routed_experts": 384, "num_attention_heads": 64, "first_k_dense_replace": 1}
 _SUPER = {
     "hidden_size": 4096, "mamba_num_heads": 128, "n_routed_experts": 512,
@@ -63,12 +62,12 @@ _SUPER = {
 }  # fmt: skip
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseekv3": ("deepseek-v3", {}),
-    "gptoss120b": ("gpt-oss-20b", {"num_hidden_layers": 36, "num_local_experts": 128}),
+    "gptoss120b": ("gpt-oss-120b", {}),
     "nemotron3nano": ("nemotron-3-nano-30b-a3b", {}),
     "nemotron3super": ("nemotron-3-nano-30b-a3b", _SUPER),
     "kimik2": ("deepseek-v3", {**_KIMI, "vocab_size": 163840}),
     "qwen330ba3b": ("qwen3-30b-a3b", {}),
-    "qwen3235b": ("qwen3-30b-a3b", {**_QWEN, "moe_intermediate_size": 1536}),
+    "qwen3235b": ("qwen3-235b-a22b", {}),
 }
 LEARN = "--learn"
 #: machines, and how many GPUs of a node are used

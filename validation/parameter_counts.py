@@ -45,7 +45,7 @@ def main() -> int:
     print(f"transformers {transformers.__version__}, torch {torch.__version__}")
     for path in [Path(name) for name in sys.argv[1:]] or sorted(CONFIGS.glob("*.json")):
         data = json.loads(path.read_text(encoding="utf-8"))
-        if "model_type" not in data:
+        if data.get("model_type") not in transformers.CONFIG_MAPPING:
             print(f"{path.stem:28} not of transformers")
             continue
         try:

@@ -32,6 +32,7 @@ from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
+from dpsim.accuracy.slices import chips_of, joined
 from dpsim.accuracy.words import Board, Family, WiredNode, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
@@ -199,7 +200,9 @@ def _reading(
     if told.ranks is not None and _LARGEST_BOX < gpus >= told.ranks:
         network = replace(network, asked=False)
     outside: list[str] = []
-    nics = nics_of(network.of_a_node(share, named), chosen, family.nic, outside, asked)
+    nics = None
+    if network.total is not None or not joined(chosen, told.ranks, gpus, network.parts, outside):
+        nics = nics_of(network.of_a_node(share, named), chosen, family.nic, outside, asked)
     notes += outside if network.asked else []  # a network that nothing crosses needs no assumption
     cluster = {"machine": name, "device": device, "gpus_per_node": gpus}
     cluster |= nics.cluster() if nics else {}
@@ -375,8 +378,7 @@ def _in_a_node(machine: Machine, told: HardwareText, notes: list[str]) -> tuple[
     """GPUs of a node, and how many nodes of the table's are one of the machine's."""
     whole, gpus = machine.gpus_per_node, told.gpus
     if isinstance(machine.node, Torus):
-        chips = told.ranks or whole
-        notes.append(f"One slice of {chips} chips is taken.")
+        chips = chips_of(machine.node, told.ranks or whole, told.accelerator, notes)
         return chips, chips / (gpus or chips)
     if gpus is None or whole <= _LARGEST_BOX:
         return gpus or whole, 1.0

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dpsim.accuracy.model_words import ExpertWords, ModelWords, SliceWords
 from dpsim.accuracy.rules import KeyRule, Named, Texts, Words
 from dpsim.core import yamlfile
 from dpsim.core.record import Count, Flag, Refused, Text, build, record
@@ -254,28 +255,6 @@ class TableWords:
 
 
 @record
-class ModelWords:
-    """Names of models, and what tells how many parameters and which samples they have."""
-
-    images: tuple[KeyRule, ...]
-    language: tuple[KeyRule, ...]
-    behind: tuple[KeyRule, ...]
-    sequences: Words
-    no_images: Words
-    experts: Words
-    padded: Words
-    adapted: Words
-    left_out: Words
-    tokens_left: float
-    bins: Words
-    shaped: Words
-    shape: Words
-    tokens_known: Words
-    size: Words
-    millions: dict[str, float]
-
-
-@record
 class HostDecoding(Named):
     """A framework (`words`) that decodes on the host, in rows whose `columns` have such words:
     `threads` of a GPU's loader, physical `cores` of a node, `seconds` of a core for a sample."""
@@ -302,6 +281,7 @@ class StrategyWords:
     hybrid: Words
     within_node: Words
     shared_by: Words
+    axes: Words
     partition: Words
     zero_plus: Words
     weights: Words
@@ -359,11 +339,14 @@ class Vocabulary:
     tables: TableWords
     models: ModelWords
     strategies: StrategyWords
+    experts: ExpertWords
+    slices: SliceWords
     runs: tuple[OpenRun, ...]
     precision: tuple[KeyRule, ...]
     optimizer: tuple[KeyRule, ...]
     host: tuple[KeyRule, ...]
     no_precision: Words
+    tpus: Words
     input: tuple[KeyRule, ...]
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]

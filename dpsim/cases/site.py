@@ -123,7 +123,8 @@ class Site:
         """So many nodes of the machine, with what the scenario overrides."""
         assert self.machine is not None
         cluster = self.cluster
-        return self.machine.topology(
+        own = gpus_per_node == cluster.gpus_per_node
+        return self.machine.sliced(cluster.slice if own else None).topology(
             nodes=nodes,
             ranks=ranks,
             gpus_per_node=gpus_per_node,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import prod
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -24,8 +25,8 @@ MOST_POINTS = 64
 #: keys that only a loader has, by which one without its name is told
 _OF_A_LOADER = {"workers", "prefetch", "decode", "sample_bytes", "storage", "mixture"}
 _OF_A_MACHINE = (
-    "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
-    "inter_node_latency", "oversubscription", "routing", "devices",
+    "nodes", "gpus_per_node", "slice", "nics_per_node", "device", "inter_node_bandwidth",
+    "inter_node_kind", "inter_node_latency", "oversubscription", "routing", "devices",
 )  # fmt: skip
 
 
@@ -41,6 +42,7 @@ class Cluster:
     `routing`: `ecmp` sends each flow, from one NIC to another, over one spine switch, chosen by a
     hash that the scenario's `seed` seeds, so that flows collide; `balanced` spreads them evenly.
 
+    slice    lengths of the axes of a slice of TPUs, where it is not the usual one of as many chips
     devices  ranks that have another device than the others: `{8-15: v100}`; the links stay the
              machine's
     """
@@ -48,7 +50,8 @@ class Cluster:
     machine: Text | None = None
     nodes: Count | None = None
     ranks: Count | None = None
-    gpus_per_node: Annotated[int, Check(1, 1024)] | None = None
+    gpus_per_node: Annotated[int, Check(1, 8192)] | None = None
+    slice: tuple[Annotated[int, Check(1, 1024)], ...] | None = None
     nics_per_node: Annotated[int, Check(1, 1024)] | None = None
     device: Text | None = None
     inter_node_bandwidth: units.BytesPerSecond | None = None
@@ -63,6 +66,9 @@ class Cluster:
             disjoint(list(self.devices or ()))
         except Refused as error:
             raise Refused(error.message, ("devices",)) from None
+        if self.slice is not None and prod(self.slice) != self.gpus_per_node:
+            message = f"has {prod(self.slice):,} chips, which gpus_per_node has to say"
+            raise Refused(message, ("slice",))
         if self.machine is None:
             for key in _OF_A_MACHINE:
                 if getattr(self, key) is not None:

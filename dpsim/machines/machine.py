@@ -63,6 +63,11 @@ class Machine:
             raise Refused(f"{found}; {hint}", ("cluster", "device"))
         return dataclasses.replace(self, device=device)
 
+    def sliced(self, shape: tuple[int, ...] | None) -> Machine:
+        """This machine with slices of TPUs of that shape, as they are usual for None; Refused where
+        it has none."""
+        return self if shape is None else dataclasses.replace(self, node=self.node.sliced(shape))
+
     def foreign_links(self, device: Device, gpus_per_node: int) -> str:
         """What says that devices of a node are joined by links (NVLink, xGMI) that `device` has
         not, where `gpus_per_node` of them are used; "" where they are not."""
@@ -117,7 +122,7 @@ class Machine:
         cables = (inter_node_bandwidth, inter_node_kind, inter_node_latency)
         network, way = _rewired(self.network, *cables)
         network = _routed(_with(network, "oversubscription", oversubscription), routing, seed)
-        gpus = _whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node)
+        gpus = _held(self.node, gpus_per_node, self.gpus_per_node)
         return Topology(
             self.node,
             network,
@@ -212,6 +217,15 @@ def _replaced(value: Any, path: tuple[str | int, ...], **changes: Any) -> Any:
         return dataclasses.replace(value, **changes)
     except Refused as error:
         raise Refused(error.message, path) from None
+
+
+def _held(node: NodeFabric, value: int | None, default: int) -> int:
+    """GPUs of such a `node`: `value`, else `default`; Refused where no node has as many."""
+    gpus = _whole(value, "gpus_per_node", 1, default)
+    if gpus > node.most:
+        message = f"{gpus} is not in 1 … {node.most:,}"
+        raise Refused(message, ("cluster", "gpus_per_node"))
+    return gpus
 
 
 def _whole(value: int | None, field: str, low: int, default: int = 1) -> int:

@@ -5,7 +5,8 @@ linear      work per second and GPU stays what it was at the calibrated count: s
 alpha_beta  compute of the calibrated count, then one ring all-reduce of a rank's gradients over
             all replicas that overlaps with nothing: 2 (n-1) (alpha + S / (n B)) on nominal links
             (Thakur et al., IJHPCA 19(1), 2005)
-nccl_bare   the same with the time that NCCL's own cost model has for that all-reduce
+nccl_bare   the same with the time that NCCL's own cost model has for that all-reduce; of TPUs,
+            which NCCL does not drive, that of `ici`
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dpsim.cases.case import Case
 from dpsim.collectives import Ranks
 from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.topology import Topology
 
 #: start-up of one message that textbooks take for a network [s]
@@ -76,5 +78,6 @@ def _nccl_bare(case: Case) -> float:
     group = _replicas(case)
     if len(group) == 1 or case.topology is None:
         return 0.0
-    nccl = plugins.find("backends", "nccl")()
-    return float(nccl.plan("all_reduce", group, gradient_bytes(case), case.topology).seconds)
+    tpus = case.machine is not None and isinstance(case.machine.node, Torus)
+    library = plugins.find("backends", "ici" if tpus else "nccl")()
+    return float(library.plan("all_reduce", group, gradient_bytes(case), case.topology).seconds)

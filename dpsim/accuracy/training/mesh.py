@@ -2,7 +2,8 @@
 parallelism.
 
 Columns: `tp`, `pp` and `cp` are the ranks that split layers, the stages of the pipeline, and the
-ranks that split sequences, `dp` the replicas.  `batch_per_gpu` is the micro-batch of a replica and
+ranks that split sequences, `dp` the replicas; `ep` are the ranks that share experts out, which
+multiply nothing.  `batch_per_gpu` is the micro-batch of a replica and
 `grad_accum` their number, so that batch_per_gpu x grad_accum x dp is the global batch.
 """
 
@@ -12,6 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpsim.accuracy.training.experts import shared_among
 from dpsim.accuracy.training.models import ModelChoice, blocks_of
 from dpsim.accuracy.training.strategies import date_of
 from dpsim.accuracy.training.table import TrainingRow
@@ -32,6 +34,7 @@ class RowMesh:
     overlapped         tensor ranks sum gradients beside products, whatever the strategy
     cut                the batch of a replica is cut into a micro-batch for every stage, and blocks
                        into stages as evenly as they go
+    expert             ranks that share experts out
     """
 
     tensor: int
@@ -44,13 +47,14 @@ class RowMesh:
     cut: bool = False
     torch: bool = False
     overlapped: bool = False
+    expert: int = 1
 
     @property
     def label(self) -> str:
-        """What regimes say behind the strategy: "+tp", "+pp", "+tp+pp", "+cp", … or
+        """What regimes say behind the strategy: "+tp", "+pp", "+tp+pp", "+ep", … or
         nothing."""
         split = "+tp" * (self.tensor > 1) + "+pp" * (self.pipeline > 1)
-        return split + "+cp" * (self.context > 1)
+        return split + "+cp" * (self.context > 1) + "+ep" * (self.expert > 1)
 
     def data(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
         """The sections `parallel` and `schedule` of the scenario of `row` with `model`."""
@@ -63,6 +67,9 @@ class RowMesh:
             }  # fmt: skip
         if self.tensor > 1:
             found["parallel"]["overlap_tensor_gradients"] = self.overlapped
+        if self.expert > 1:
+            found["parallel"]["expert"] = self.expert
+            found["parallel"] |= self._whole_experts(notes)
         if self.context > 1:
             found["parallel"]["context"] = self.context
             found |= self._attending(notes)
@@ -75,6 +82,16 @@ class RowMesh:
                 f"{self.tensor * self.pipeline * self.context}"
             )
         return found
+
+    def _whole_experts(self, notes: list[str]) -> dict[str, int]:
+        """That tensor ranks have whole experts, where these could not be shared out otherwise."""
+        room = self.replicas * self.context
+        if room % self.expert == 0 or room * self.tensor % self.expert:
+            return {}
+        notes.append(
+            "tensor ranks are assumed to have whole experts, for ep says more than dp x cp"
+        )
+        return {"expert_tensor": 1}
 
     def _schedule(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
         """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise; interleaved where the
@@ -177,7 +194,7 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     said = f"{row.text('framework')} {row.text('strategy_detail')}".lower()
     cut = bool(words.torch_mesh.search(said))
     sequence = bool(beside) or cut or bool(words.splits_sequences.search(said))
-    own = RowMesh(tensor, pipeline, replicas, corrected, context)
+    own = RowMesh(tensor, pipeline, replicas, corrected, context, expert=shared_among(row))
     split = cut and pipeline > 1
     over = words.overlapped_sums.search(_framework(row)) and date_of(row) >= _OVERLAPPED
     return replace(

@@ -16,18 +16,15 @@ from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.experts import sparse_model
+from dpsim.accuracy.training.shapes import SHAPES
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 
-#: usual proportions of decoders: parameters without embeddings, width, blocks (Brown et al.,
-#: arXiv:2005.14165, table 2.1; the last two: Smith et al., arXiv:2201.11990, and Megatron's 1T)
-_SHAPES = (
-    (85e6, 768, 12), (302e6, 1024, 24), (680e6, 1536, 24), (1.21e9, 2048, 24),
-    (2.52e9, 2560, 32), (6.44e9, 4096, 32), (12.6e9, 5120, 40), (29.6e9, 7168, 48),
-    (65e9, 9216, 64), (174e9, 12288, 96), (528e9, 20480, 105), (1007e9, 25600, 128),
-)  # fmt: skip
 #: tokens that a stand-in knows (GPT-2's), and how far its blocks may be from the usual number
 _VOCABULARY, _NEAR = 50257, 0.1
+#: tokens of a sequence of a large model where nobody says
+_LONG = 2048
 
 
 @dataclass(frozen=True)
@@ -57,13 +54,14 @@ def choose_model(
     """
     words, plain = vocabulary().models, name.lower().strip()
     if words.experts.search(plain):
-        raise Refused(f"experts are not modelled ({name[:60]!r})")
+        data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)
+        return ModelChoice(data, True, note)
     for keys, _ in told(words.images, plain):
         return ModelChoice(keys, False)
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     if words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or _stated_size(plain)
-        tokens = sequence_length or (2048 if parameters and parameters > 1e9 else 512)
+        tokens = sequence_length or (_LONG if parameters and parameters > 1e9 else 512)
         return _language(plain, name, parameters, tokens, split, column)
     millions = words.millions.get(re.sub(r"[^a-z0-9]", "", plain))
     count = parameters or (millions and millions * 1e6)
@@ -142,7 +140,7 @@ def _shape(parameters: float) -> tuple[int, int]:
 
     The usual shape nearest in size gives the width; the blocks follow from the parameters.
     """
-    _, width, _ = min(_SHAPES, key=lambda shape: abs(shape[0] / parameters - 1.0))
+    _, width, _ = min(SHAPES, key=lambda shape: abs(shape[0] / parameters - 1.0))
     blocks = round((parameters - _VOCABULARY * width) / (12 * width**2))
     return width, max(blocks, 1)
 

@@ -1,6 +1,7 @@
-"""What the words of a row leave open of the run itself: whether padding is computed, and in which
-precision.  Each is a question with named answers, as those of a machine (see
-`dpsim.accuracy.questions`); an answer is the row with other words in one of its columns."""
+"""What the words of a row leave open of the run itself: whether padding is computed, in which
+precision, and in which micro-batches a pipeline takes its batch.  Each is a question with named
+answers, as those of a machine (see `dpsim.accuracy.questions`); an answer is the row with other
+words in one of its columns."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dataclasses import replace
 
 from dpsim.accuracy.platforms import MachineReading
 from dpsim.accuracy.questions import Option
-from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import OpenRun, vocabulary
+from dpsim.accuracy.training.table import NUMBERS, TrainingRow
+from dpsim.accuracy.words import LikelyRun, OpenRun, vocabulary
 
 #: most readings of a row: beyond it the machine's less probable ones go
 MOST = 8
@@ -21,7 +22,8 @@ def with_run(row: TrainingRow, machines: Sequence[MachineReading]) -> tuple[Mach
     found = list(machines)
     for opening in vocabulary().runs:
         if _leaves_open(row, opening):
-            found = [_answered(one, opening, name) for one in found for name in opening.answers]
+            fitting = _fitting(row, opening)
+            found = [_answered(one, fitting, name) for one in found for name in fitting.answers]
     kept = sorted(range(len(found)), key=lambda place: -found[place].weight)[:MOST]
     whole = sum(found[place].weight for place in kept)
     return tuple(replace(found[k], weight=found[k].weight / whole) for k in sorted(kept))
@@ -34,6 +36,21 @@ def _leaves_open(row: TrainingRow, opening: OpenRun) -> bool:
     if any(words.search(row.text(column).lower()) for column, words in opening.unless.items()):
         return False
     return all(words.search(row.text(column).lower()) for column, words in opening.columns.items())
+
+
+def _fitting(row: TrainingRow, opening: OpenRun) -> OpenRun:
+    """`opening` with the answers whose micro-batches a replica's batch is a whole number of; with
+    the first one where none fits, which the mesh then refuses."""
+    replicas = row.gpus // (row.count("tp") * row.count("pp") * row.count("cp")) or 1
+    batch = (row.get("global_batch") or 0.0) / replicas
+
+    def fits(answer: LikelyRun) -> bool:
+        micro = answer.cells.get("batch_per_gpu")
+        return micro is None or (batch > 0 and batch % float(micro) == 0)
+
+    kept = {name: answer for name, answer in opening.answers.items() if fits(answer)}
+    first = dict(list(opening.answers.items())[:1])
+    return replace(opening, answers=kept or first)
 
 
 def _answered(one: MachineReading, opening: OpenRun, name: str) -> MachineReading:
@@ -49,5 +66,9 @@ def _answered(one: MachineReading, opening: OpenRun, name: str) -> MachineReadin
 
 
 def told_by(row: TrainingRow, reading: MachineReading) -> TrainingRow:
-    """`row` in the words of `reading`."""
-    return replace(row, cells={**row.cells, **reading.cells}) if reading.cells else row
+    """`row` in the words, and numbers, of `reading`."""
+    if not reading.cells:
+        return row
+    numbers = {c: float(text) for c, text in reading.cells.items() if c in NUMBERS}
+    cells = {**row.cells, **reading.cells}
+    return replace(row, cells=cells, numbers={**row.numbers, **numbers})

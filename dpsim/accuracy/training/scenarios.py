@@ -13,6 +13,7 @@ from typing import Any
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
+from dpsim.accuracy.training.experts import routing_of
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.measured import measured
@@ -20,6 +21,7 @@ from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.servers import servers
+from dpsim.accuracy.training.slices import accelerator_of, along_axes
 from dpsim.accuracy.training.strategies import (
     compression_of,
     date_of,
@@ -108,6 +110,7 @@ def measured_case(
         "optimizer": optimizer_of(row, "adam" if model.language else "momentum", notes),
         **recomputed(row),
         **input_of(row, model, notes),
+        **routing_of(row, notes),
         "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
         "compute": dict(compute or {}),
@@ -299,7 +302,7 @@ def platform_of(row: TrainingRow) -> Platform:
     gpus, nodes, stated = row.gpus, row.get("nodes"), row.get("gpus_per_node")
     per_node = int(stated) if stated else min(gpus, _GPUS_PER_NODE)
     found = platform(
-        accelerator=row.text("accelerator"),
+        accelerator=accelerator_of(row),
         gpus_per_node=per_node,
         intra_node=row.text("intra_node"),
         inter_node=row.text("inter_node"),
@@ -319,7 +322,7 @@ def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
     cluster = {**reading.cluster, "ranks": gpus}
     if nodes and nodes > 1 and gpus < nodes * (stated or _GPUS_PER_NODE):
         cluster["gpus_per_node"] = -(-gpus // int(nodes))
-    return cluster
+    return cluster | along_axes(row, cluster)
 
 
 def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
@@ -328,8 +331,17 @@ def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
         raise Refused(f"precision {text!r} is not modelled")
     for keys, more in told(vocabulary().precision, text.lower(), row.text):
         notes += more
-        return keys
+        return _multiplied(row, keys, notes)
     raise Refused(f"precision {text!r} is not known")
+
+
+def _multiplied(row: TrainingRow, keys: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """`keys` with bf16 where they have fp16, which TPUs do not multiply in."""
+    halved = {key: "bf16" for key, value in keys.items() if value == "fp16"}
+    if not halved or not vocabulary().tpus.search(row.text("accelerator").lower()):
+        return keys
+    notes.append("bf16 is taken for fp16, which TPUs do not have")
+    return {**keys, **halved}
 
 
 def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:

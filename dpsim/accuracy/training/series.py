@@ -13,6 +13,7 @@ from dpsim.accuracy.mixture import MixturePart
 from dpsim.accuracy.platforms import MachineReading, Platform
 from dpsim.accuracy.scores import Scored, count_band, finite
 from dpsim.accuracy.training.baselines import baselines, linear
+from dpsim.accuracy.training.experts import apart
 from dpsim.accuracy.training.feeds import NOT_STATED
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
@@ -277,8 +278,12 @@ def _machine(here: MeasuredCase, found: Sequence[PlayedReading] = ()) -> str:
 
 def _repeated(here: MeasuredCase, base: MeasuredCase | None) -> bool:
     """Whether the calibrated run had the mesh and, on any but a plain one, the micro-batches of
-    this one."""
-    if base is None or (here.case.mesh.plain and base.case.mesh.plain):
+    this one; and experts that are stored as its own are, of which nothing is modelled."""
+    if base is None:
+        return True
+    if apart(here.row) != apart(base.row):
+        return False
+    if here.case.mesh.plain and base.case.mesh.plain:
         return True
     return (here.case.mesh, here.data["batch"]) == (base.case.mesh, base.data["batch"])
 

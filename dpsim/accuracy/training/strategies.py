@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dpsim.accuracy.rules import KeyRule, meaning, told
+from dpsim.accuracy.training.slices import slices_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import plugins
@@ -92,8 +93,14 @@ def _ddp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) ->
 
 def _fsdp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
     """The ranks that share the parameters in hybrid sharding: as stated, else, of FSDP1, those of a
-    node, which it takes by itself (torch/distributed/fsdp/_init_utils.py)."""
+    node, which it takes by itself (torch/distributed/fsdp/_init_utils.py); of slices of TPUs that
+    are replicas, the chips of a slice."""
     words = vocabulary().strategies
+    if shard := _of_axes(row, notes):
+        data["shard"] = shard
+        if data["kind"] == "fsdp1":
+            data["sharding_strategy"] = "HYBRID_SHARD"
+        return
     if not words.hybrid.search(text):
         return
     stated, per_node = words.shared_by.search(text), row.get("gpus_per_node")
@@ -112,6 +119,20 @@ def _fsdp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -
         )
     notes.append(f"parameters are shared by the {int(per_node)} ranks of a node, FSDP1's default")
     data["shard"] = int(per_node)
+
+
+def _of_axes(row: TrainingRow, notes: list[str]) -> int:
+    """The ranks that share parameters where others hold them too, by the axes of a mesh ("data 4 x
+    fsdp 64") or by slices of TPUs with data parallelism between them; 0 where nothing says so."""
+    axes = vocabulary().strategies.axes.search(row.text("shard").lower())
+    if axes and int(axes[1]) > 1:
+        return int(axes[2])
+    text = " | ".join(row.text(column) for column in ("strategy", "strategy_detail")).lower()
+    slices = slices_of(row) or 1
+    if slices == 1 or not vocabulary().slices.replicas.search(text) or row.gpus % slices:
+        return 0
+    notes.append(f"parameters are shared by the {row.gpus // slices} chips of a slice")
+    return row.gpus // slices
 
 
 def _zero(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:

@@ -39,12 +39,13 @@ _STRICT = ("total_gpus", "gpus_per_node", "nodes", "value", "step_time_s", "thro
 #: numbers that may be words instead ("64 (s128) / 8 (s512)"), and then mean nothing
 _LOOSE = (
     "params_m", "inter_gbits_s_per_node", "grad_accum", "batch_per_gpu", "global_batch", "seq_len",
-    "tp", "pp", "dp", "cp", "rel_unc_pct",
+    "tp", "pp", "dp", "cp", "ep", "rel_unc_pct",
 )  # fmt: skip
+NUMBERS = (*_STRICT, *_LOOSE)
 _COUNT, _QUANTITY = Check(1, 1_048_576), Unit("1", high=1e15)
 _COUNTS = ("total_gpus", "gpus_per_node", "nodes")
 #: of numbers that may be words: those that count, and those of which nothing is none
-_WHOLE = ("grad_accum", "tp", "pp", "dp", "cp")
+_WHOLE = ("grad_accum", "tp", "pp", "dp", "cp", "ep")
 _SIZES = ("batch_per_gpu", "global_batch", "seq_len")
 
 
@@ -184,7 +185,7 @@ def _row(number: int, found: csvfile.Row, columns: tuple[str, ...]) -> TrainingR
     if found.miscounted:  # nobody knows which cell is whose
         return TrainingRow(number, found.line, cells, numbers, found.miscounted)
     fault = ""
-    for column in (*_STRICT, *_LOOSE):
+    for column in NUMBERS:
         if text := cells.get(column, "").strip():
             try:
                 numbers[column] = _number(text, column in _COUNTS)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.deferred import nx
+from dpsim.core.record import Refused
 
 if TYPE_CHECKING:
     from dpsim.machines.cables import Cables
@@ -38,10 +39,15 @@ class NodeFabric(Fabric):
     """Contract: the inside of one node.
 
     `staged` tells that GPUs without a link of their own reach each other through the node's memory
-    only (no peer-to-peer access over PCIe).
+    only (no peer-to-peer access over PCIe); `most` is how many of them a node has at most.
     """
 
     staged = False
+    most = 1024
+
+    def sliced(self, shape: tuple[int, ...]) -> NodeFabric:
+        """The same with slices of that shape.  Refused where there are none."""
+        raise Refused("is for slices of TPUs", ("cluster", "slice"))
 
     def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         """Add node number `node` with `gpus` GPUs and `nics` NICs to `graph`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from dpsim.machines.wire import add, wire
 
 Length = Annotated[int, Check(1, 1024)]
 Place = tuple[int, ...]
+#: chips of a slice that a scenario may ask for
+MOST = 8192
 
 
 @record
@@ -36,6 +39,23 @@ class Torus(NodeFabric):
     shapes: tuple[tuple[Length, ...], ...]
     wraps_at: Count
     whole: bool = False
+
+    @property
+    def most(self) -> int:  # type: ignore[override]
+        """No slice is too large by itself: `shape` knows which ones there are."""
+        return MOST
+
+    def sliced(self, shape: tuple[int, ...]) -> Torus:
+        """The same with slices of that shape: one that there is, however it is turned, or, where
+        cubes are joined at will, one of whole cubes that is no larger than the largest."""
+        axes, largest = len(self.shapes[0]), max(map(math.prod, self.shapes))
+        turned = any(sorted(shape) == sorted(known) for known in self.shapes)
+        cubes = self.whole and not any(length % self.wraps_at for length in shape)
+        if len(shape) != axes or not (turned or cubes) or math.prod(shape) > largest:
+            by = f", or multiples of {self.wraps_at}" if self.whole else ""
+            message = f"{list(shape)} is none; there are slices of {axes} axes as dpsim show says"
+            raise Refused(f"{message}{by}, of {largest:,} chips at most", ("cluster", "slice"))
+        return replace(self, shapes=(shape,))
 
     def shape(self, chips: int) -> Place:
         """The lengths of the axes of a slice of `chips`; Refused where there is no such slice."""
@@ -75,7 +95,8 @@ class Torus(NodeFabric):
                     yield chip_at(place, shape), chip_at(beside, shape)
 
     def nics_of(self, gpus: int, nics: int) -> int:
-        return min(gpus, nics)
+        """One for every chip, however large the slice is."""
+        return gpus if nics else 0
 
     def path(self, source: Vertex, target: Vertex, gpus: int, nics: int) -> list[Vertex]:
         """Axis after axis, each the shorter way round (of two equal ones, up)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from dpsim.core.record import Check, Flag, record
+from dpsim.core.record import Check, Flag, Refused, record
 from dpsim.models import Model
 from dpsim.models.architectures import Architecture
 from dpsim.models.huggingface import Attention, read_config
@@ -22,6 +22,9 @@ class Transformer(Architecture):
     kv_heads         key/value heads (llama); as many as heads without it
     vocabulary       rows of the embedding table
     tied             the head uses the embedding table (llama; gpt2's does)
+    experts          experts in the place of every feed-forward part (llama), each `feed_forward`
+                     wide, as Mixtral has them; 0: none
+    experts_per_token   how many of them a token takes
     sequence_length  tokens per sample
     attention        as of a Hugging Face configuration: flash, math (the scores of every pair of
                      tokens are stored), eager, sdpa, efficient or flash3
@@ -36,7 +39,16 @@ class Transformer(Architecture):
     kv_heads: Size | None = None
     vocabulary: Size = 50257
     tied: Flag = False
+    experts: Annotated[int, Check(0, 10**6)] = 0
+    experts_per_token: Annotated[int, Check(1, 10**6)] = 1
     attention: Attention = "flash"
+
+    def __post_init__(self) -> None:
+        if self.experts and self.family != "llama":
+            raise Refused(f"{self.family} has none here; llama may have", ("experts",))
+        if self.experts_per_token > max(self.experts, 1):
+            message = f"{self.experts_per_token} of {self.experts} experts"
+            raise Refused(message, ("experts_per_token",))
 
     def model(self) -> Model:
         """The layers of this transformer.  Raises Refused where the dimensions do not divide."""
@@ -73,6 +85,17 @@ class Transformer(Architecture):
         if self.family == "llama":
             config["num_key_value_heads"] = self.kv_heads or self.heads
             config["tie_word_embeddings"] = self.tied
+            config |= self._sparse()
         else:
             config["type_vocab_size"] = 2
         return config
+
+    def _sparse(self) -> dict[str, Any]:
+        """What a configuration of Llama with experts, which is Mixtral's, says otherwise."""
+        if not self.experts:
+            return {}
+        return {
+            "model_type": "mixtral",
+            "num_local_experts": self.experts,
+            "num_experts_per_tok": self.experts_per_token,
+        }

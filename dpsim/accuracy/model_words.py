@@ -1,0 +1,63 @@
+"""Words for what is trained: models, their experts, slices of TPUs (see `dpsim.accuracy.words`)."""
+
+from __future__ import annotations
+
+from dpsim.accuracy.rules import KeyRule, Named, Words
+from dpsim.core.record import Count, Text, record
+
+
+@record
+class SparseFamily(Named):
+    """A family whose blocks may have experts in the place of their feed-forward part, with gates:
+    tokens that it knows, the width of an expert over the model's, and queries that share a key."""
+
+    name: Text
+    vocabulary: Count
+    wide: float
+    queries: Count
+
+
+@record
+class ExpertWords:
+    """How experts are shared out among ranks, and how tokens are routed to them."""
+
+    parallel: Words
+    named: Words
+    denied: Words
+    routing: tuple[KeyRule, ...]
+    capacity: Words
+    apart: Words
+
+
+@record
+class SliceWords:
+    """Slices of TPUs: their number, a single one, and that they are replicas of what each holds."""
+
+    counted: Words
+    one: Words
+    replicas: Words
+
+
+@record
+class ModelWords:
+    """Names of models, and what tells how many parameters and which samples they have."""
+
+    images: tuple[KeyRule, ...]
+    language: tuple[KeyRule, ...]
+    behind: tuple[KeyRule, ...]
+    sequences: Words
+    no_images: Words
+    experts: Words
+    sparse: tuple[KeyRule, ...]
+    sparse_families: tuple[SparseFamily, ...]
+    routed: Words
+    padded: Words
+    adapted: Words
+    left_out: Words
+    tokens_left: float
+    bins: Words
+    shaped: Words
+    shape: Words
+    tokens_known: Words
+    size: Words
+    millions: dict[str, float]

@@ -1,0 +1,126 @@
+"""`dpsim validate` on runs of TPUs: how many slices they are, what joins these, and which ranks
+share the parameters."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsim.accuracy.platforms import platform
+from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
+from dpsim.accuracy.training.series import play_series
+from dpsim.accuracy.training.table import TrainingRow, read_table
+from dpsim.core.record import Refused
+from dpsim.predict.player import step_time
+
+RUN: dict[str, Any] = {
+    "model": "Llama-2-7B", "accelerator": "TPU v6e", "gpus_per_node": 4, "nodes": "",
+    "total_gpus": 512, "framework": "MaxText (JAX)", "strategy": "FSDP", "strategy_detail": "",
+    "precision": "BF16", "inter_node": "", "seq_len": 2048, "batch_per_gpu": 1, "dp": "",
+    "tp": "", "shard": "", "notes": "", "value": 1.0, "unit": "s",
+}  # fmt: skip
+BETWEEN = "FSDP inside a slice, data parallel over DCN between slices"
+
+
+def row_of(tmp_path: Path, **changes: Any) -> TrainingRow:
+    row = RUN | changes
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([list(row), list(row.values())])
+    return read_table(tmp_path / "t.csv").rows[0]
+
+
+def point(tmp_path: Path, **changes: Any) -> MeasuredCase:
+    return measured_case(row_of(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("told", "chips"),
+    [
+        ({"notes": "2 slices of 256"}, 256),
+        ({"accelerator": "TPU v6e, 4 slices"}, 128),
+        ({"inter_node": "DCN, 8 slices"}, 64),
+        ({"strategy": BETWEEN, "dp": 2}, 256),
+    ],
+    ids=str,
+)
+def test_slices_are_nodes(tmp_path: Path, told: dict[str, Any], chips: int) -> None:
+    found = point(tmp_path, **told)
+    assert found.data["cluster"]["gpus_per_node"] == chips
+    assert found.case.nodes == 512 // chips
+    assert f"{512 // chips} slices of {chips} chips are taken." in found.notes
+
+
+def test_the_rate_between_slices_is_told_as_an_assumption(tmp_path: Path) -> None:
+    """100 Gbit/s for each chip of v6e (Cloud TPU documentation); with one slice nothing is said."""
+    both = point(tmp_path, notes="2 slices", inter_node="DCN between slices")
+    (told,) = [note for note in both.notes if "data centre's network" in note]
+    assert "100 Gbit/s a chip" in told
+    topology = both.case.topology
+    assert topology is not None
+    assert topology.nics == 256
+    alone = point(tmp_path, total_gpus=256, notes="1 slices of 256")
+    assert not any("data centre" in note for note in alone.notes)
+
+
+def test_more_chips_than_a_slice_has_are_the_fewest_slices() -> None:
+    """Fewer chips that are no slice are none: nobody said that they are several."""
+    found = platform(accelerator="TPU v5e", gpus_per_node=4, ranks=4096)
+    assert found.cluster["gpus_per_node"] == 256
+    assert "16 slices of 256 chips, the fewest, are taken." in found.notes
+    few = platform(accelerator="TPU v6e", gpus_per_node=4, ranks=100)
+    assert few.cluster["gpus_per_node"] == 100
+
+
+def test_chips_that_make_no_equal_slices_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="total_gpus: 512 chips do not make 3 equal slices"):
+        point(tmp_path, notes="3 slices")
+    with pytest.raises(Refused, match="no slice has 100 chips; there are slices of 1, 4, 8"):
+        _ = point(tmp_path, total_gpus=100, batch_per_gpu=1).case.topology
+
+
+def test_parameters_are_shared_inside_a_slice_and_held_by_every_one(tmp_path: Path) -> None:
+    whole = point(tmp_path, notes="2 slices")
+    assert "shard" not in whole.data["strategy"]
+    inside = point(tmp_path, notes="2 slices", strategy=BETWEEN)
+    assert inside.data["strategy"] == {"kind": "fsdp", "shard": 256}
+    assert "parameters are shared by the 256 chips of a slice" in inside.notes
+    older = point(tmp_path, notes="2 slices", strategy=BETWEEN, shard="FULL_SHARD inside a slice")
+    assert older.data["strategy"]["sharding_strategy"] == "HYBRID_SHARD"
+
+
+def test_a_slice_lies_along_the_axes_of_its_mesh(tmp_path: Path) -> None:
+    """As MaxText's largest slices of v5p are made: 4x8x64, 8x16x32 and 8x16x48."""
+    mesh = {"accelerator": "TPU v5p", "strategy": "DP+FSDP+TP", "tp": 8, "batch_per_gpu": 8}
+    found = point(tmp_path, **mesh, total_gpus=2048, dp=256, shard="data 4 x fsdp 64")
+    assert found.data["cluster"]["slice"] == [4, 64, 8]
+    assert found.data["strategy"]["shard"] == 64
+    others = point(tmp_path, **mesh, total_gpus=512, dp=64, shard="data 2 x fsdp 32")
+    assert "slice" not in others.data["cluster"]
+
+
+@pytest.mark.parametrize("accelerator", ["TPU v5p", "TPU v7x (Ironwood)"])
+def test_a_slice_of_thousands_of_chips_is_played(tmp_path: Path, accelerator: str) -> None:
+    for chips in (2048, 4096):
+        found = point(tmp_path, accelerator=accelerator, total_gpus=chips)
+        assert found.case.nodes == 1
+        assert step_time(found.case) > 0.0
+
+
+def test_tpus_have_no_fp16(tmp_path: Path) -> None:
+    for text in ("", "FP16 mixed"):
+        found = point(tmp_path, precision=text)
+        assert found.data["precision"]["compute"] == "bf16"
+        assert "bf16 is taken for fp16, which TPUs do not have" in found.notes
+    assert not any("fp16" in note for note in point(tmp_path).notes)
+
+
+def test_a_second_slice_is_predicted_from_the_first(tmp_path: Path) -> None:
+    first = row_of(tmp_path, total_gpus=256, notes="1 slices of 256")
+    second = row_of(tmp_path, notes="2 slices of 256", strategy=BETWEEN)
+    one, other = play_series([first, second])
+    assert (one.status, other.status) == ("calibrated", "predicted")
+    assert (other.predicted or 0.0) >= 1.0
+    assert "2 slices of 256 chips" in other.machine
