@@ -10,7 +10,7 @@ import pytest
 from dpsim.machines.machine import load_machine
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import Shares, layer_times
-from dpsim.models.eight_bits import cast_elements
+from dpsim.models.few_bits import cast_elements
 from tests.asked import case_of
 
 LLAMA: dict[str, Any] = {

@@ -77,11 +77,14 @@ def test_a_score_is_the_width_and_twenty_times_what_lies_outside() -> None:
 
 
 def test_uncalibrated_runs_are_the_wider_the_longer_they_take_over_their_multiplications() -> None:
-    causes = _fit_intervals.uncalibrated([{"overhead": over} for over in (0.0, 0.5, 2.0)])
+    """And on devices after Ampere, as the last of these."""
+    known = [{"overhead": over, "newer": over > 1.0} for over in (0.0, 0.5, 2.0)]
+    causes = _fit_intervals.uncalibrated(known)
     assert list(causes["any"].above) == [1.0, 1.0, 1.0]
     assert list(causes["overhead"].below) == [0.0, 0.5, 2.0]
-    below, above = _fit_intervals.half_widths(causes, (np.array([0.3, 0.2, 1.0]),) * 2)
-    assert list(above) == pytest.approx([0.3, math.hypot(0.3, 0.1), 0.5], rel=1e-6)
+    assert list(causes["newer"].above) == [0.0, 0.0, 1.0]
+    below, above = _fit_intervals.half_widths(causes, (np.array([0.3, 0.2, 1.2, 1.0]),) * 2)
+    assert list(above) == pytest.approx([0.3, math.hypot(0.3, 0.1), 1.3], rel=1e-6)
     assert list(below) == list(above)
 
 

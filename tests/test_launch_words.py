@@ -65,6 +65,12 @@ def test_tables_that_are_shared_otherwise_are_found(tmp_path: Path) -> None:
         ("--optimizer sgd", "optimizer.kind", "sgd"),
         ("--enable-cuda-graph", "execution.cuda_graphs", True),
         ("--bf16 --grad-reduce-in-bf16", "strategy.grad_reduce_in_fp32", False),
+        ("--bf16 --fp4-format e2m1 --fp4-recipe nvfp4", "precision",
+         {"parameters": "bf16", "compute": "nvfp4"}),
+        ("--bf16 --fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-end-in-bf16 4",
+         "precision",
+         {"parameters": "bf16", "compute": "nvfp4", "wide_first": 1, "wide_last": 4}),
+        ("--bf16 --fp4-format e2m1 --fp4-recipe mxfp4", "precision.compute", "bf16"),
     ],
 )  # fmt: skip
 def test_megatron_s_words_are_keys(flags: str, path: str, value: object, tmp_path: Path) -> None:

@@ -113,6 +113,14 @@ def test_tables_of_one_name_stay_apart(rows: list[dict[str, Any]]) -> None:
     assert {row["table"] for row in rows} == {"measured/t.csv"}
 
 
+def test_rows_of_another_link_than_their_table_says_tell_nothing() -> None:
+    """Of two series of one source that were not measured where it says: between nodes alone."""
+    series = left_out.ELSEWHERE[0]
+    assert left_out._elsewhere({"series": series, "nodes": 2})
+    assert not left_out._elsewhere({"series": series, "nodes": 1})
+    assert not left_out._elsewhere({"series": series.replace("100GbE", "10GbE"), "nodes": 2})
+
+
 def test_the_page_says_where_linear_scaling_is_nearer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,12 +134,16 @@ def test_the_page_says_where_linear_scaling_is_nearer(
                    "all": {**other, "mean_over_sources": 0.05}},
         "calibrated": {"t.csv": {"own": part, "constant": {**part, "score": 0.7}}},
     }  # fmt: skip
+    figures["elsewhere"] = {"rows": 2, "calibrated": figures["calibrated"],
+                            "errors": {**own, "median": 0.06}}  # fmt: skip
     (tmp_path / "left_out.json").write_text(json.dumps(figures), encoding="utf-8")
     monkeypatch.setattr(_left_out_page, "FIGURES", tmp_path / "left_out.json")
     text = _left_out_page.sections()
     assert "Linear scaling is nearer on X (2.0 % against 5.0 %)." in text
     assert "| calibrated | t | 7 | 0.50 (0.60) | 0.70 (0.60) | 90 % (80 %) | 12 % |" in text
     assert "| X | 3 of 4 |" in text
+    assert "Not scored are 2 rows" in text
+    assert "0.50 beside 0.70 calibrated (t), the median error 6.0 %" in text.replace("\n", " ")
     assert "| Z |" not in text
     monkeypatch.setattr(_left_out_page, "FIGURES", tmp_path / "none.json")
     assert _left_out_page.sections() == _left_out_page.SEEN

@@ -21,9 +21,11 @@ from dpsim.predict.prediction import predict
 from dpsim.predict.uncertainty import REPEATED, efficiency_interval, interval
 from dpsim.predict.widths import (
     DOUBTED,
+    FAR,
     LEAST_OVER,
     MOST_OVER,
     compute_range,
+    newer,
     overhead,
     reference,
     step_range,
@@ -173,15 +175,33 @@ def test_what_lies_far_from_the_calibrated_run_is_less_sure() -> None:
 
 
 def test_a_calibrated_prediction_is_the_less_sure_the_farther_from_linear_scaling() -> None:
+    """Up to a fifth, from which on it can be wrong by all that its overheads say."""
     eight = bert(8)
     played = play(eight)
+    over = overhead(eight, played.step_time)
+    assert over > 0
     fast, slow = (FITTED[f"interval.departure.{end}"].value for end in ("fast", "slow"))
-    for way in (-0.5, 0.2, 1.0):
+    for way, share in ((-0.1, 0.5), (0.05, 0.25), (FAR, 1.0), (1.0, 1.0)):
         linear = played.step_time * math.exp(-way)
         causes = interval(eight, played, 2, linear=linear).causes
-        assert causes["departure"] == pytest.approx((fast ** -abs(way), slow ** abs(way)))
+        much = share * over
+        assert causes["departure"] == pytest.approx((fast**-much, slow**much))
     assert "departure" not in interval(eight, played, 2, linear=played.step_time).causes
     assert "departure" not in interval(eight, played, 8, linear=1.0).causes
+
+
+def test_devices_after_ampere_are_less_sure_without_calibration() -> None:
+    """Fewer runs on them were learned from; of other makers' none was."""
+    a100, h100, mi300 = (
+        case(cluster={"machine": name, "ranks": 1}, precision={"compute": "bf16"})
+        for name in ("dgx-a100", "dgx-h100", "mi300x-8")
+    )
+    assert [newer(one) for one in (a100, h100, mi300)] == [False, True, True]
+    assert h100.device is not None
+    bare = h100.model.flop_per_sample() * h100.global_batch / h100.device.peak_for("bf16")
+    any_, new = (FITTED[f"interval.compute.{name}.fast"].value for name in ("any", "newer"))
+    low = step_range(h100, bare)[0]
+    assert low == pytest.approx(math.exp(-math.hypot(math.log(any_), math.log(new))))
 
 
 def test_linear_scaling_keeps_what_a_rank_does_in_a_second() -> None:

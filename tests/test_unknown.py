@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
         "model={name: mamba}",
         "model={name: retinanet}",
         "cluster.device=tpu-v3",
-        "precision.compute=nvfp4",
+        "precision.compute=mxfp4",
     ],
 )
 def test_what_is_not_modelled_is_refused_by_name_with_what_to_do(setting: str) -> None:

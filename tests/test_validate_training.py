@@ -220,7 +220,8 @@ def test_a_model_without_name_or_size_is_refused() -> None:
         ({"strategy": "decentralised DP (neighbor averaging)"}, "decentralised"),
         ({"strategy": "gossip"}, "'gossip' is not known"),
         ({"precision": "posit"}, "'posit' is not known"),
-        ({"precision": "NVFP4 mixed"}, "'NVFP4 mixed' is not modelled"),
+        ({"precision": "MXFP4 mixed"}, "'MXFP4 mixed' is not modelled"),
+        ({"precision": "fp6"}, "'fp6' is not modelled"),
         ({"accelerator": "Abacus 9000"}, "abacus 9000"),
         ({"batch_per_gpu": "64 (s128) / 8 (s512)"}, "is not one number"),
         ({"unit": "furlongs"}, "'furlongs' is not known"),
@@ -1335,6 +1336,10 @@ BERT = {"model": "BERT-Large", "batch_per_gpu": 32, "seq_len": 512, "value": 160
          [{"precision": "half"}, {"precision": "fp8"}]),
         ({"precision": "AMP (default, not logged)", "padding": "all",
           "accelerator": "NVIDIA A100-SXM4-80GB"}, [{}]),
+        ({"precision": "NVFP4 or FP8 (both config files exist)", "padding": "all"},
+         [{"precision": "nvfp4"}, {"precision": "fp8"}]),
+        ({"precision": "NVFP4 mixed (config file)", "padding": "all"}, [{}]),
+        ({"precision": "FP8 mixed (config file without fp4)", "padding": "all"}, [{}]),
     ],
 )  # fmt: skip
 def test_what_a_row_leaves_open_of_its_run_is_a_question(
@@ -1343,6 +1348,20 @@ def test_what_a_row_leaves_open_of_its_run_is_a_question(
     found = platform_of(row_of(tmp_path, **BERT | changes)).readings
     assert [{q: a.name for q, a in one.answers.items()} for one in found] == answers
     assert sum(one.weight for one in found) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "compute"),
+    [("NVFP4 mixed (config file)", "nvfp4"), ("FP8 mixed (config file without fp4)", "fp8")],
+)
+def test_a_row_in_4_bits_is_computed_in_them(tmp_path: Path, words: str, compute: str) -> None:
+    """With gradients in 16 bits, as of those in 8."""
+    row = {"model": "Llama 3.1 8B", "strategy": "DP", "unit": "sequences/s", "value": 35,
+           "batch_per_gpu": 2, "seq_len": 8192, "accelerator": "NVIDIA B200-SXM-180GB",
+           "framework": "NeMo", "precision": words}  # fmt: skip
+    found = point(tmp_path, **row).data
+    assert found["precision"] == {"parameters": "bf16", "compute": compute}
+    assert found["strategy"]["grad_reduce_in_fp32"] is False
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
-from dpsim.predict.widths import LEAST_OVER, doubt_of_level
+from dpsim.predict.widths import LEAST_OVER, doubt_of_level, far
 
 COVERED = 0.9
 #: what lies outside counts so many times its distance: 2 / (1 - COVERED)
@@ -80,7 +80,7 @@ def calibrated(rows: Sequence[Row]) -> Causes:
         "carried": replace(network, late=True),
         "images": Cause(*[column(_inside)] * 2, (plain, slower), (0.0, 3.0)),
         "batch": Cause(batch, batch),
-        "departure": Cause(*[column(lambda r: abs(r["linear"] - r["log"]))] * 2, late=True),
+        "departure": Cause(*[column(_departure)] * 2, late=True),
         "doubted": Cause(column(_doubted), np.zeros(len(rows)), given=True),
         "readings": _readings(rows),
     }
@@ -88,8 +88,10 @@ def calibrated(rows: Sequence[Row]) -> Causes:
 
 def uncalibrated(rows: Sequence[Row]) -> Causes:
     """Those of uncalibrated ones, as `widths.step_range` has them."""
-    over = _columns(rows)(lambda r: r["overhead"])
+    column = _columns(rows)
+    over, newer = column(lambda r: r["overhead"]), column(lambda r: float(r["newer"]))
     known = {"any": Cause(*[np.ones(len(rows))] * 2), "overhead": Cause(over, over)}
+    known["newer"] = Cause(newer, newer)
     return known | {"readings": _readings(rows)}
 
 
@@ -132,6 +134,11 @@ def _network(rows: Sequence[Row]) -> tuple[Array, Array]:
     ends = np.array([row["network"] for row in rows])
     low, high = NETWORK
     return np.maximum(1 - ends[:, 0], 0) / (1 - low), np.maximum(ends[:, 1] - 1, 0) / (high - 1)
+
+
+def _departure(row: Row) -> float:
+    """As `widths.departure` has it; the measured step is in both logarithms, and so in none."""
+    return float(row["overhead"]) * far(row["linear"] - row["log"])
 
 
 def _doubted(row: Row) -> float:
@@ -287,7 +294,9 @@ MEANINGS = {
     "carried": "the same of a calibrated step, beside its departure from linear scaling",
     "images": "loss of runs on images, per doubling inside a node, whose host decodes for all",
     "batch": "factor per doubling of a rank's batch since the calibrated run",
-    "departure": "factor per e-fold between a calibrated prediction and linear scaling",
+    "departure": "factor per e-fold by which a calibrated step far from linear scaling takes "
+    f"longer than {math.exp(LEAST_OVER):.2g} times its multiplications at the peak",
+    "newer": "factor on devices that came after Ampere",
     "overhead": "factor per e-fold by which an uncalibrated step takes longer than "
     f"{math.exp(LEAST_OVER):.2g} times its multiplications at the peak",
     "any": "factor around an uncalibrated step, or the time of a single collective",

@@ -33,7 +33,8 @@ is, on logarithms, the width and twenty times what lies outside (Gneiting and Ra
 is better. Beside it stands that of the best constant interval, learned and widened on the others
 too; in brackets are means over sources or machines. The tables hold the published rows and some
 that do not ship; `recent` has H100 and newer, nearly all of it of a shared cluster (`PLAYBOOK`)
-whose rates fall without a reason, and which is left out of *uncalibrated*, by its name. Where its
+whose rates fall without a reason, and which is left out of *uncalibrated*, by its name;
+`recent_levels` has single counts of such devices. Where its
 table flags such a fall, larger counts that are still below 35 % of the rate before it are not
 scored either (40 of 550, two to sixty times too slow; with them own scores were 4 % above the
 constant's: no interval says that a cluster breaks).
@@ -42,6 +43,12 @@ constant's: no interval says that a cluster breaks).
 
 | intervals | table | n | score | best constant | inside | ± width |
 | --- | --- | ---: | ---: | ---: | ---: | ---: |
+"""
+
+ELSEWHERE = """
+Not scored are {rows} rows of which the source lists the same rates, to 2 %, for a link of a tenth
+of the rate: they ran on that one (`ELSEWHERE` in `validation/left_out.py`). With them scores would
+be {scores}, the median error {median}, the 90th percentile {p90}.
 """
 
 ERRORS = """
@@ -62,7 +69,28 @@ def sections() -> str:
     rows = [_interval(kind, table, own) for kind in kinds for table, own in found[kind].items()]
     errors = found.get("errors", {})
     told = [_error(name, own) for name, own in errors.items() if own["n"]]
-    return SEEN + HEAD + "".join(rows) + ERRORS + "".join(told) + _simpler(errors)
+    own = HEAD + "".join(rows) + _elsewhere(found)
+    return SEEN + own + ERRORS + "".join(told) + _simpler(errors)
+
+
+def _elsewhere(found: Mapping[str, Any]) -> str:
+    """What rows that are not scored, for they were not measured where their table says, would
+    make of it."""
+    told = found.get("elsewhere")
+    if not told:
+        return ""
+    kinds = [kind for kind in ("calibrated", "uncalibrated") if kind in told]
+    firsts = [(kind, *next(iter(told[kind].items()))) for kind in kinds]
+    scores = [
+        f"{own['own']['score']:.2f} beside {own['constant']['score']:.2f} {kind} "
+        f"({table.removesuffix('.csv')})"
+        for kind, table, own in firsts
+    ]
+    errors = told["errors"]
+    return ELSEWHERE.format(
+        rows=told["rows"], scores=" and ".join(scores), median=_share(errors["median"]),
+        p90=_share(errors["p90"]),
+    )  # fmt: skip
 
 
 def _interval(kind: str, table: str, found: Mapping[str, Mapping[str, float]]) -> str:

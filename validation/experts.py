@@ -1,6 +1,7 @@
 """Published steps of models with experts against what dpsim says of them.
 
     python validation/experts.py TABLE [WORD]     rows that say WORD alone
+    python validation/experts.py TABLE --learn    and write how far such steps may be behind
 
 TABLE has the columns source, model, hardware, n_gpus, strategy, setting, metric, value and note.
 
@@ -8,8 +9,10 @@ It prints: rows of one (model, hardware, dtype, release), calibrated on the firs
 sequences on more ranks, calibrated on the shortest; all rows uncalibrated, with their interval;
 runs with and without overlap of all-to-alls, and with balanced and free routing, calibrated on the
 former; DeepEP's rates by the number of ranks, from two of them; and the GPU-hours of DeepSeek-V3's
-training (scenarios/deepseek-v3-h800.yaml with the batch of nearly all of it).  Nothing is fitted,
-and the table is only read.
+training (scenarios/deepseek-v3-h800.yaml with the batch of nearly all of it).  No prediction is
+fitted to it.  By what factor the computing of experts would have to be longer for 95 of 100 steps
+to lie below the slow end of their interval is `experts.slow`, of which `--learn` writes the value
+to dpsim/core/fitted/training.yaml: the only number that is learned from the table.
 
 What rows do not say is taken as: distributed optimizer with overlapped reductions, of gradients in
 bf16 (NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs/: qwen/qwen3_llm_pretrain.py 05c0c90f,
@@ -25,21 +28,25 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import _expert_widths
 from _expert_hours import hours
 
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.huggingface import read_config
+from dpsim.predict.point import Interval
 
 Row = dict[str, str]
 ROOT = Path(__file__).parent.parent
@@ -62,6 +69,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen330ba3b": ("qwen3-30b-a3b", {}),
     "qwen3235b": ("qwen3-235b-a22b", {}),
 }
+LEARN = "--learn"
 #: machines, and how many GPUs of a node are used
 MACHINES = {
     "GB300": ("gb300-nvl72", 64),
@@ -142,7 +150,7 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
     gpus, pipeline, tensor = int(row["n_gpus"]), number(row, "PP", 1), number(row, "TP", 1)
     expert, chunks, context = number(row, "EP"), number(row, "VPP?", 1), number(row, "CP", 1)
     dtype = next((d for d in ("nvfp4", "fp8", "bf16") if d in words), "")
-    if dtype not in ("fp8", "bf16"):
+    if not dtype:
         raise Refused("a precision that is not modelled")
     machine, used = next(MACHINES[key] for key in MACHINES if key in row["hardware"])
     replicas, batch = gpus // (tensor * pipeline * context), number(row, "GBS")
@@ -211,18 +219,32 @@ def played(
 
         found = step_time(Case(first.points[0], folder, compute_scale=scale))
         return truth, found, found, found
-    return truth, *_shown(data, folder)
+    found, own = _shown(data, folder)
+    return truth, found, own.low, own.high
 
 
-def _shown(data: dict[str, Any], folder: Path) -> tuple[float, float, float]:
+def _shown(data: dict[str, Any], folder: Path) -> tuple[float, Interval]:
+    """An uncalibrated step [s] and its interval."""
     from dpsim.cases.case import Case
     from dpsim.predict.shortened import lane_times, play
     from dpsim.predict.uncertainty import interval
 
     case = Case(load(data, folder, "row").points[0], folder)
     own = play(case, splits=False)
-    ends = interval(case, own, None, lane_times)
-    return own.step_time, ends.low, ends.high
+    return own.step_time, interval(case, own, None, lane_times)
+
+
+def behind(rows: list[Row], folder: Path) -> list[_expert_widths.Step]:
+    """Steps with what would have to be longer for each; rows that are refused have none."""
+    found = []
+    for row in rows:
+        with suppress(Refused, SimulationError):
+            data = scenario(row, folder)
+            data["engine"] = "auto"
+            step, own = _shown(data, folder)
+            late = math.log(measured(row, data) / step)
+            found.append(_expert_widths.Step(row["model"], late, own.causes))
+    return found
 
 
 def level(row: Row, folder: Path) -> float:
@@ -343,11 +365,14 @@ def main() -> int:
         if row["source"].startswith("Megatron")
         and re.search(r"EP ?([2-9]|\d\d)", re.sub(r"HybridEP|DeepEP", "", row["strategy"]))
         and row["metric"] in ("step time", "tokens/s/GPU", "model TFLOP/s/GPU")
-        and all(word in str(row) for word in sys.argv[2:])
+        and all(word in str(row) for word in sys.argv[2:] if word != LEARN)
     ]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         rows = accepted(rows, folder)
+        if LEARN in sys.argv:
+            print(_expert_widths.learn(behind(rows, folder)))
+            return 0
         _score(rows, folder)
     deep_ep(table)
     if len(sys.argv) == 2:

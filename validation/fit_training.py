@@ -56,7 +56,7 @@ DRAWS = 200
 
 HEAD = """\
 What measured training runs alone can tell; written by validation/fit_training.py,
-never by hand."""
+validation/left_out.py and validation/experts.py, never by hand."""
 Series = Iterable[Sequence[TrainingRow]]
 Known = dict[str, Constant]
 

@@ -58,5 +58,6 @@ class ModelWords:
     bins: Words
     shaped: Words
     shape: Words
+    tokens_known: Words
     size: Words
     millions: dict[str, float]

@@ -31,8 +31,8 @@ from dpsim.models.compute import (
     Shares,
     layer_times,
 )
-from dpsim.models.eight_bits import PRODUCTS_SHARE
 from dpsim.models.execution import Execution, executed, floor_of, knows, reached
+from dpsim.models.few_bits import kept_wide, products_share
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import load
 from dpsim.models.sums import GradientSums
@@ -94,7 +94,7 @@ class ModelWork:
             model, self.execution, kind, self.device, own.compute,
             autocast=cast, rated=self.rated, fused=self.fused,
         )  # fmt: skip
-        return added_up(made, self.sums, own)
+        return added_up(kept_wide(made, own), self.sums, own)
 
     def times(
         self,
@@ -245,12 +245,12 @@ class Pace:
         return found or DEFAULT_EFFICIENCY
 
     def _shares(self, kind: int) -> Shares:
-        """What products in 8 bits and narrow ones reach of that efficiency: all of one that is
+        """What products in few bits and narrow ones reach of that efficiency: all of one that is
         given, or is fitted to whole steps."""
         device, dtype = self.kinds[kind], self.work.precision.compute
         if self.compute.efficiency is not None or device is None or not self._kernelwise(device):
             return WHOLE
-        return Shares(PRODUCTS_SHARE if dtype == "fp8" else 1.0, reached(device, dtype)[1])
+        return Shares(products_share(device, dtype), reached(device, dtype)[1])
 
     def _kernelwise(self, device: Device | None) -> bool:
         """Whether it is known what products alone reach on `device`."""

@@ -14,9 +14,10 @@ from dpsim.compile.layout import TENSOR, Layout
 from dpsim.compile.program import RECEIVE, SEND
 from dpsim.compile.schedules import Act
 from dpsim.compile.step import Issue
-from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
+from dpsim.core.dtypes import operand_bytes, working_bytes
 from dpsim.models import Layer
 from dpsim.models.compute import done_again
+from dpsim.models.few_bits import is_cast
 
 #: how listings call operations of a tensor group
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR"}
@@ -188,15 +189,16 @@ def _exchanged(job: Job, layer: Layer, *, forward: bool) -> tuple[float, float]:
     """Bytes that the ranks that split `layer` gather, where they split the sequence too, and sum
     for one micro-batch; explicit layers sum what they put out, both ways.
 
-    With 8-bit products a block's inputs, and the gradients of its outputs, are cast before they are
-    gathered (pytorch/ao torchao/float8/float8_tensor_parallel.py).
+    With products in 8 or 4 bits a block's inputs, and the gradients of its outputs, are cast before
+    they are gathered (pytorch/ao torchao/float8/float8_tensor_parallel.py;
+    NVIDIA/TransformerEngine transformer_engine/pytorch/distributed.py, `_all_gather_nvfp4`).
     """
     if layer.sends is not None:
         return _bytes(job, layer), _bytes(job, layer)
     elements = layer.forward_sum if forward else layer.backward_sum
     dtype = job.precision.compute
     each, wide = elements * job.samples, working_bytes(dtype)
-    return each * (DTYPE_BYTES[dtype] if dtype == "fp8" and layer.unit else wide), each * wide
+    return each * (operand_bytes(dtype) if is_cast(layer, dtype) else wide), each * wide
 
 
 def waited_for(

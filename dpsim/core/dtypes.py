@@ -15,11 +15,27 @@ def stored_bytes(dtype: str) -> float:
     return QUANTISED.get(dtype) or DTYPE_BYTES[dtype]
 
 
+#: formats of the operands of matrix products alone -> bytes an element.  nvfp4: 4 bits and a scale
+#: of 8 for 16 of them (NVIDIA et al., arXiv:2509.25149, section 2; one fp32 a tensor is left out)
+OPERANDS = {"fp8": 1.0, "nvfp4": (4 + 8 / 16) / 8}
+
+
+def operand_bytes(dtype: str) -> float:
+    """Bytes of an element of an operand of products that run in `dtype`."""
+    return OPERANDS.get(dtype) or DTYPE_BYTES[dtype]
+
+
+def rest_of(dtype: str) -> str:
+    """The dtype of what does not run in that of products, where these have a format of their own:
+    what norms, attention and residuals read and write is bf16 (Micikevicius et al.,
+    arXiv:2209.05433; NVIDIA et al., arXiv:2509.25149; NVIDIA/TransformerEngine and pytorch/ao
+    alike)."""
+    return "bf16" if dtype in OPERANDS else dtype
+
+
 def working_bytes(dtype: str) -> int:
-    """Bytes of an element between the products that run in `dtype`: fp8 is a format of the
-    operands of matrix products, and what norms, attention and residuals read and write is bf16
-    (Micikevicius et al., arXiv:2209.05433; NVIDIA/TransformerEngine and pytorch/ao alike)."""
-    return DTYPE_BYTES["bf16" if dtype == "fp8" else dtype]
+    """Bytes of an element between the products that run in `dtype`."""
+    return DTYPE_BYTES[rest_of(dtype)]
 
 
 def dtype_class(dtype: str) -> str:

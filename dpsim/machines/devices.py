@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from dpsim.core import units
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, OPERANDS
 from dpsim.core.record import Natural, Text, record
 
 #: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
@@ -22,6 +22,9 @@ LinkKind = Literal[
 
 #: wires that belong to the devices they join
 PEER_LINKS = ("nvlink", "nvswitch", "xgmi", "ici")
+
+#: devices that multiply in NVFP4, of which data sheets tell the rate
+_FOUR_BITS = "B200, B300, GB200, GB300, RTX PRO 6000 and RTX 5090"
 
 #: what programs have of the memory that a device is sold with, as a share of it, where nobody has
 #: told: least, point and most of the devices of which it was told (topologies/devices).  Those with
@@ -88,8 +91,8 @@ class Device:
 
     def __post_init__(self) -> None:
         for dtype in self.peak:
-            if dtype not in DTYPE_BYTES:
-                raise ValueError(f"peak: unknown dtype {dtype!r}; known: {', '.join(DTYPE_BYTES)}")
+            if dtype not in (known := DTYPE_BYTES | OPERANDS):
+                raise ValueError(f"peak: unknown dtype {dtype!r}; known: {', '.join(known)}")
 
     @property
     def generation(self) -> str:
@@ -109,6 +112,8 @@ class Device:
     def peak_for(self, dtype: str) -> float:
         """Peak FLOP/s for arithmetic in `dtype`; ValueError names the dtypes the device states."""
         if dtype not in self.peak:
+            if dtype == "nvfp4":
+                raise ValueError(f"{self.name} has no tensor cores for NVFP4; {_FOUR_BITS} have")
             raise ValueError(
                 f"{self.name} states no peak for {dtype}; it has {', '.join(self.peak)}"
             )

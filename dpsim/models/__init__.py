@@ -86,7 +86,7 @@ class Layer:
                   dtype's size (activations; parameters are added by the roofline)
     kernels       device kernels launched in forward (backward: twice as many)
     activations   elements per sample kept from forward to backward, in the compute dtype (bf16
-                  where that is fp8)
+                  where that is fp8 or nvfp4)
     activations_full   elements kept when the whole layer is recomputed (its input)
     activations_selective   elements kept when only attention is recomputed
     activations_op   elements kept when all is recomputed but attention and every second product
@@ -142,6 +142,7 @@ class Layer:
     pace          shares of the device's peak that attention in a kernel of its own reaches, forward
                   and backward; 0: it takes as long as what it moves; None: as products
     library       its kernels are a hand-tuned library's, though nothing is said of them
+    wide          its products stay in 16 bits where others of blocks run in 8 or 4
     attended      its attention, where it has one that ranks can split a sequence for
     scan          heads and groups of a scan that hands a state on from token to token; None: none
     """
@@ -203,6 +204,7 @@ class Layer:
     streamed: Streamed | None = None
     pace: tuple[float, float] | None = None
     library: bool = False
+    wide: bool = False
     attended: AttentionWork | None = None
     scan: tuple[int, int] | None = None
 

@@ -8,7 +8,8 @@ Where it is said how kernels are made (dpsim/models/execution.py), they run one 
 t = max(FLOP of products / (peak x efficiency), their bytes / memory bandwidth) + attention's own
 kernel + bytes of all others / (0.8 x memory bandwidth), with the same floor.
 
-Products in 8 bits cast their operands first, and all else stays in 16 (dpsim/models/eight_bits.py).
+Products in 8 or 4 bits cast their operands first, and all else stays in 16
+(dpsim/models/few_bits.py).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
+from dpsim.core.dtypes import QUANTISED, operand_bytes, rest_of, working_bytes
 from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
-from dpsim.models.eight_bits import CAST_BYTES, FUSED_CAST_BYTES, cast_elements, is_cast, rest_of
 from dpsim.models.execution import WIDE
+from dpsim.models.few_bits import cast_bytes, cast_elements, is_cast
 from dpsim.models.streams import Streamed
 
 #: share of the dense peak that large training kernels reach when nothing has been measured.
@@ -78,12 +79,12 @@ class PassWork(NamedTuple):
 class Shares(NamedTuple):
     """What some products reach of the share of the peak that wide ones in 16 bits do.
 
-    eight   products in 8 bits
+    few     products in 8 or 4 bits
     narrow  elements of a sum at which half is reached (k in k / (k + narrow), over what `WIDE` ones
             reach); 0: all are alike
     """
 
-    eight: float = 1.0
+    few: float = 1.0
     narrow: float = 0.0
 
 
@@ -130,7 +131,7 @@ def layer_times(
         device = replace(device, launch_overhead=0.0)
     if device is None:
         return tuple(_layer_time(layer, None, samples, recompute) for layer in model.layers)
-    rest = Roofline(device, rest_of(dtype), efficiency, shares._replace(eight=1.0))
+    rest = Roofline(device, rest_of(dtype), efficiency, shares._replace(few=1.0))
     cast = Roofline(device, dtype, efficiency, shares)
     tables = {layer.name: layer.tensors[:1] for layer in model.layers}
     return tuple(
@@ -166,8 +167,8 @@ class Roofline:
         self, flop: float, elements: float, parameters: float, kernels: int, pairs: float = 0.0
     ) -> tuple[float, str]:
         """What one pass takes [s], and what bounds it; `pairs` of the FLOP are attention's."""
-        moved = elements * working_bytes(self.dtype) + parameters * DTYPE_BYTES[self.dtype]
-        attention = pairs * (self.peak * self.shares.eight / self.peak_of_rest - 1.0)
+        moved = elements * working_bytes(self.dtype) + parameters * operand_bytes(self.dtype)
+        attention = pairs * (self.peak * self.shares.few / self.peak_of_rest - 1.0)
         times = {
             "compute": (flop + attention) / self.reached,
             "memory_bandwidth": moved / self.device.memory_bandwidth / TOGETHER,
@@ -177,7 +178,7 @@ class Roofline:
 
     def one_by_one(self, own: PassWork, parameters: float, kernels: int) -> tuple[float, str]:
         """What one pass takes whose kernels run one after the other [s], and what bounds it."""
-        weights = parameters * DTYPE_BYTES[self.dtype] / self.device.memory_bandwidth
+        weights = parameters * operand_bytes(self.dtype) / self.device.memory_bandwidth
         share = self.efficiency if own.pace is None else own.pace
         attention = own.pairs / (self.peak_of_rest * share) if share else 0.0
         computed = (own.flop - own.pairs) / self.reached
@@ -198,7 +199,7 @@ class Roofline:
     @property
     def reached(self) -> float:
         """What products do reach [FLOP/s]."""
-        return self.peak * self.efficiency * self.shares.eight
+        return self.peak * self.efficiency * self.shares.few
 
     @property
     def peak_of_rest(self) -> float:
@@ -206,15 +207,13 @@ class Roofline:
         return self.device.peak_for(rest_of(self.dtype))
 
     def casts(self, layer: Layer, samples: float) -> tuple[float, float]:
-        """What forward and backward take to cast operands to 8 bits [s]."""
+        """What forward and backward take to cast operands to 8 or 4 bits [s]."""
         if self.dtype == rest_of(self.dtype):
             return 0.0, 0.0
         ahead, back = cast_elements(layer, samples)
-        if layer.streamed is None or layer.library:
-            fused = FUSED_CAST_BYTES / self.device.memory_bandwidth
-            return ahead * fused * bool(layer.library and layer.experts), back * fused
-        each = CAST_BYTES / self.device.memory_bandwidth
-        return ahead * each, back * each
+        forward, backward = cast_bytes(layer, self.dtype)
+        rate = self.device.memory_bandwidth
+        return ahead * forward / rate, back * backward / rate
 
     def moving(self, elements: float) -> float:
         """What reading or writing so many elements of the dtype takes [s]."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
+from dpsim.core.dtypes import rest_of
 from dpsim.core.record import Flag, Refused, record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
@@ -18,7 +19,7 @@ from dpsim.models.huggingface import Attention
 from dpsim.models.streams import Kernels, Streamed
 
 #: dtypes in which tensor cores run flash attention
-HALF = ("bf16", "fp16", "fp8")
+HALF = ("bf16", "fp16", "fp8", "nvfp4")
 #: those whose elements take 32 bits
 _SINGLE = ("fp32", "tf32")
 #: shares of the dense 16-bit peak that large matrix products reach on devices of a generation, in
@@ -285,9 +286,10 @@ def _pace(kind: str, device: Device | None, dtype: str) -> tuple[float, float] |
 
 def _unaligned(device: Device | None, dtype: str) -> float:
     """Share of the peak in `dtype` of products that miss the tensor cores; 0: none do."""
-    if device is None or dtype not in HALF or not {dtype, "fp32"} <= device.peak.keys():
+    own = rest_of(dtype)
+    if device is None or dtype not in HALF or not {own, "fp32"} <= device.peak.keys():
         return 0.0
-    return UNALIGNED * device.peak["fp32"] / device.peak[dtype]
+    return UNALIGNED * device.peak["fp32"] / device.peak[own]
 
 
 def _layer(

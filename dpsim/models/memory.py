@@ -12,6 +12,7 @@ from dpsim.core.record import record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 from dpsim.models.compute import Recompute
+from dpsim.models.few_bits import saved_bytes
 
 #: CUDA context with its kernels, workspaces of cuBLAS and cuDNN, NCCL's buffers (4 MiB a channel
 #: and connection, src/include/comm.h): what nvidia-smi shows beside the allocator's; the point, and
@@ -241,7 +242,7 @@ def kept_bytes(layer: Layer, dtype: str, recompute: Recompute, *, eager: bool = 
         elements = (layer.activations_selective or layer.activations) + layer.eager * eager
     elif recompute == "selective_op" and layer.op_flop:
         return (layer.activations_op + layer.eager_op * eager) * width
-    saved = layer.fp8_saves if dtype == "fp8" else 0.0
+    saved = saved_bytes(layer, dtype)
     return (elements - 2 * layer.logits) * width + wide + copies - saved
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Literal
 
 from dpsim.core import units
-from dpsim.core.record import Flag, record
+from dpsim.core.record import Flag, Natural, record
 
-Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
+Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "nvfp4"]
 Stored = Literal["fp64", "fp32", "bf16", "fp16"]
 
 
@@ -20,11 +20,14 @@ class Precision:
                 torch.autocast they stay fp32, so DDP's buckets are fp32 too.
     compute     what matrix products run in (tf32 too); FSDP gathers parameters in it
     reduce      what FSDP reduces gradients in; None is the framework's own default
+    wide_first, wide_last   blocks at the model's beginning and end whose products stay in 16 bits
     """
 
     parameters: Stored = "fp32"
     compute: Dtype = "fp32"
     reduce: Stored | None = None
+    wide_first: Natural = 0
+    wide_last: Natural = 0
 
 
 @record
@@ -32,19 +35,25 @@ class PrecisionSpec:
     """The `precision:` section: what is not given is the model's own dtype.
 
     parameters  what the optimizer's parameters and DDP's gradients are kept in
-    compute     what matrix products run in (tf32 too); FSDP gathers parameters in it
+    compute     what matrix products run in (tf32 too); FSDP gathers parameters in it, in 16 bits
+                with fp8 and nvfp4, in which a block's products alone run
     reduce      what FSDP reduces gradients in; without it, the framework's own default
+    wide_first, wide_last   with fp8 and nvfp4: so many blocks at the model's beginning and end stay
+                in 16 bits (Megatron-LM's `num_layers_at_start_in_bf16`, `…_at_end_…`)
     """
 
     parameters: Stored | None = None
     compute: Dtype | None = None
     reduce: Stored | None = None
+    wide_first: Natural = 0
+    wide_last: Natural = 0
 
     def filled(self, dtype: Stored) -> Precision:
         """The precision of a run of a model whose own dtype is `dtype`."""
         return Precision(
-            parameters=self.parameters or dtype, compute=self.compute or dtype, reduce=self.reduce
-        )
+            parameters=self.parameters or dtype, compute=self.compute or dtype, reduce=self.reduce,
+            wide_first=self.wide_first, wide_last=self.wide_last,
+        )  # fmt: skip
 
 
 @record

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, rest_of
 from dpsim.models import Model
 from dpsim.models.precision import Precision
 
@@ -65,7 +65,7 @@ class GradientSums(NamedTuple):
 
 def gathered(precision: Precision) -> str:
     """The dtype of gradients of parameters that are gathered to compute with; "": their own."""
-    compute = "bf16" if precision.compute == "fp8" else precision.compute
+    compute = rest_of(precision.compute)
     return compute if compute in ("bf16", "fp16") else ""
 
 

@@ -7,18 +7,20 @@ much that is no source says as a rule.  A layer with 32, 64 and 128 experts (2,0
 768, 8 to a token: the same arithmetic) took 22.82, 15.52 and 12.41 ms on eight H100
 (marin-community/marin, issue 4311, Megatron-LM with DeepEP), so up to 1.84 times as long; and
 without a second sorting of tokens a step reached 95 TFLOP/s in place of 82
-(NVIDIA/Megatron-LM, pull request 7204).  How far published steps lie from what is predicted of them
-(`validation/experts.py`) is said beside such predictions.
+(NVIDIA/Megatron-LM, pull request 7204).  How much longer it may take is learned from published
+steps (`experts.slow`, by `validation/experts.py`), and how far these lie from what is predicted of
+them is said beside such predictions.
 """
 
 from __future__ import annotations
 
 from dpsim.cases.case import Case
 from dpsim.compile.routing import EXPERT, Moe
+from dpsim.core.constants import shipped
 
-#: experts from which on a layer has many, and how many times as long these may take: the least
-#: number, and the slowest over the fastest, of layers of equal arithmetic (above)
-MANY, BEHIND = 32, 22.82 / 12.41
+SMALL_EXPERTS = "small experts (prior)"
+#: experts from which on a layer has many: the least number of layers of equal arithmetic (above)
+MANY = 32
 #: published steps over what is predicted of them without calibration: the least, the median, the
 #: most, and how many there are (NVIDIA's of Megatron-Bridge and Megatron-MoE)
 FOUND, ROWS = (0.64, 1.27, 2.02), 118
@@ -30,7 +32,7 @@ def causes_of_experts(case: Case, time: float) -> dict[str, tuple[float, float]]
     """By what factors an uncalibrated step of `time` may be off for its experts, by cause."""
     found = {
         "routing (prior)": routing_range(case, time),
-        "small experts (prior)": experts_range(case, time),
+        SMALL_EXPERTS: experts_range(case, time),
     }
     return {cause: ends for cause, ends in found.items() if ends is not None}
 
@@ -59,7 +61,12 @@ def experts_range(case: Case, time: float) -> tuple[float, float] | None:
     if not _many(case) or time <= 0:
         return None
     computed = max(_computed(case, row) for row in range(case.mesh.pipeline))
-    return 1.0, 1.0 + min(computed / time, 1.0) * (BEHIND - 1.0)
+    return 1.0, 1.0 + min(computed / time, 1.0) * (behind() - 1.0)
+
+
+def behind() -> float:
+    """How many times as long many small experts may take [1]."""
+    return shipped("training")["experts.slow"].value
 
 
 def _many(case: Case) -> bool:

@@ -227,8 +227,9 @@ def _narrow_parameters(case: Case) -> Iterator[Variant]:
     precision = case.precision
     if DTYPE_BYTES[precision.parameters] > DTYPE_BYTES["bf16"]:
         changed = PrecisionSpec(
-            parameters="bf16", compute=precision.compute, reduce=precision.reduce
-        )
+            parameters="bf16", compute=precision.compute, reduce=precision.reduce,
+            wide_first=precision.wide_first, wide_last=precision.wide_last,
+        )  # fmt: skip
         cost = "" if _copied(case) else _UNCOPIED
         yield Variant("precision.parameters: bf16", {"precision": changed}, cost)
 

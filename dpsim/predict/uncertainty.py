@@ -7,8 +7,9 @@ half of the series (validation/left_out.py; in ``dpsim/core/fitted``: `training`
 `collective_error`):
 
 compute, uncalibrated  the wider the more a step takes over its multiplications at the peak
-                       (`widths.overhead`); learned on whole steps, so that compute, collectives,
-                       input and overheads together reach as far as that, and never beyond
+                       (`widths.overhead`), and on devices after Ampere; learned on whole steps, so
+                       that compute, collectives, input and overheads together reach as far as that,
+                       and never beyond
 overheads              what of that the other three leave: launches, memory traffic, bubbles and
                        exposed communication of a step that reaches little of its peak
 run to run             what a calibrated prediction misses however little there is to predict; at
@@ -23,8 +24,8 @@ loader                 what a loader that is described takes more or less than t
                        wait for it
 another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
                        had other shapes
-departure              how far the step is from linear scaling of the calibrated one, by which a
-                       prediction can be wrong at all
+departure              whether the step is far from linear scaling of the calibrated one, by which a
+                       prediction can be wrong at all, times what it takes over its multiplications
 doubted calibration    a calibrated step far longer than predicted may have been that run's alone:
                        down to what the model says without it (`widths.DOUBTED`)
 routing                between what the load of the fullest rank is thought to lie where a router
@@ -206,7 +207,7 @@ def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]
 def _from_linear(case: Case, played: Played, linear: float | None) -> Causes:
     """What a calibrated step need not have in common with the measured one."""
     base = played.timeline.mean_split().compute if linear is None else linear
-    way, doubt = departure(played.step_time, base), doubt_of(case)
+    way, doubt = departure(case, played.step_time, base), doubt_of(case)
     found: Causes = {}
     if way > 0:
         found[DEPARTURE] = (width("departure.fast") ** -way, width("departure.slow") ** way)

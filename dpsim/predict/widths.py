@@ -18,6 +18,11 @@ LARGE = 1e9
 #: logarithms of what a step takes over its multiplications at the peak, between which that counts:
 #: an MFU of 0.61, which few steps reach, and one of 0.08, below which nothing more is known
 LEAST_OVER, MOST_OVER = 0.5, 2.5
+#: logarithm between a calibrated prediction and linear scaling from which on it can be wrong
+#: altogether; scores of sources left out are much the same from 0.1 to 0.3
+FAR = 0.2
+#: compute capability, times ten, of Ampere's last devices: of runs on newer ones fewer are known
+LAST_AMPERE = 87
 #: times its prediction from which a calibrated step may, and from which it as well may, say that
 #: something was wrong with that run: of 20 series of published runs that took 4 times as long (of
 #: models whose layers are known), two ran 13 to 50 times faster on more ranks, and the others kept
@@ -51,10 +56,18 @@ def reference(case: Case, seconds: float) -> Reference:
     return Reference(case.ranks, own, case.model.flop_per_sample() or 0.0)
 
 
-def departure(step: float, linear: float) -> float:
-    """How far a predicted step lies from linear scaling of the measured one, as a logarithm: a
-    prediction that changes little can hardly be wrong."""
-    return abs(math.log(step / linear)) if step > 0 and linear > 0 else 0.0
+def departure(case: Case, step: float, linear: float) -> float:
+    """By how much a calibrated `step` of `case` can be wrong that lies so far from linear scaling
+    of the measured one [both s]: one that changes little can hardly be, one that is `FAR` by what
+    it takes over its multiplications."""
+    if step <= 0 or linear <= 0:
+        return 0.0
+    return overhead(case, step) * far(math.log(step / linear))
+
+
+def far(way: float) -> float:
+    """A logarithm between a step and linear scaling, as a share of `FAR`; 1 beyond."""
+    return min(abs(way) / FAR, 1.0)
 
 
 def doubt_of(case: Case) -> float:
@@ -93,17 +106,22 @@ def overhead(case: Case, seconds: float) -> float:
 
 def step_range(case: Case, seconds: float) -> tuple[float, float]:
     """By what factors an uncalibrated step of `seconds` may be off, all causes together."""
-    over = overhead(case, seconds)
+    known = {"any": 1.0, "overhead": overhead(case, seconds), "newer": float(newer(case))}
     fast, slow = (
         math.exp(
             math.hypot(
-                math.log(width(f"compute.any.{end}")),
-                over * math.log(width(f"compute.overhead.{end}")),
+                *(much * math.log(width(f"compute.{name}.{end}")) for name, much in known.items())
             )
         )
         for end in ("fast", "slow")
     )
     return 1.0 / fast, slow
+
+
+def newer(case: Case) -> bool:
+    """Whether its devices came after Ampere, or are another maker's."""
+    device = case.device
+    return device is not None and not 0 < device.compute_capability <= LAST_AMPERE
 
 
 def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:

@@ -98,7 +98,7 @@ def _language(
     if stated:
         width, blocks = int(stated[1]), int(stated[2])
         heads = int(stated[3]) if stated[3] else _heads(width, tensor)
-        return ModelChoice(_transformer(width, blocks, heads, tokens), True)
+        return ModelChoice(_transformer(width, blocks, heads, tokens) | _rows(column), True)
     if not parameters:
         raise _unknown(name)
     width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages, tensor)
@@ -115,6 +115,13 @@ def _transformer(width: int, blocks: int, heads: int, tokens: int) -> dict[str, 
         "name": "transformer", "family": "gpt2", "hidden": width, "blocks": blocks,
         "heads": heads, "sequence_length": tokens,
     }  # fmt: skip
+
+
+def _rows(column: Callable[[str], str]) -> dict[str, int]:
+    """The vocabulary of a decoder, where words of its row say it."""
+    said = f"{column('strategy_detail')} {column('notes')}".lower()
+    found = vocabulary().models.tokens_known.search(said)
+    return {"vocabulary": int(found[1].replace(",", ""))} if found else {}
 
 
 def _heads(width: int, tensor: int) -> int:

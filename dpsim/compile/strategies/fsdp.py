@@ -39,7 +39,7 @@ from dpsim.compile.strategies import TORCH, Exchange, Lighter, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._units import Sharers, WrappedUnit, hybrid, shards_of, units_of
-from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
+from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, rest_of, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models import Model, Tensor
 from dpsim.models.sums import GradientSums
@@ -308,8 +308,9 @@ def gather_dtype(job: Job, layer: int, tensor: Tensor) -> str:
     """Parameters travel in the compute dtype where that is narrower than their own, and quantised
     ones as they are.
 
-    With 8-bit matrix products they are cast from 16 bit where they are used: torchao gathers them
-    so unless `enable_fsdp_float8_all_gather` is set (pytorch/ao torchao/float8/config.py).
+    With matrix products in 8 or 4 bits they are cast from 16 bit where they are used: torchao
+    gathers them so unless `enable_fsdp_float8_all_gather` is set (pytorch/ao
+    torchao/float8/config.py).
     """
     own = job.tensor_dtype(layer, tensor)
     return own if own in QUANTISED else narrowed(job, own)
@@ -317,7 +318,7 @@ def gather_dtype(job: Job, layer: int, tensor: Tensor) -> str:
 
 def narrowed(job: Job, dtype: str) -> str:
     """The dtype that parameters of `dtype` are cast to before they travel."""
-    compute = "bf16" if job.precision.compute == "fp8" else job.precision.compute
+    compute = rest_of(job.precision.compute)
     return compute if DTYPE_BYTES[compute] < DTYPE_BYTES[dtype] else dtype
 
 

@@ -39,6 +39,7 @@ from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
+from dpsim.models.few_bits import copied_bytes
 from dpsim.models.sums import GradientSums
 
 #: distributed_data_parallel.py: default bucket_size in elements
@@ -226,8 +227,10 @@ class Megatron(Strategy):
                 width = DTYPE_BYTES[self.gradient_dtype(dtype)]
                 buffer += width * count
                 copies += 4.0 * count if width < 4 else 0.0
+        cast = sum(copied_bytes(layer, job.precision.compute) for layer in job.model.layers)
         return {
             "parameters": parts["parameters"],
+            **({"parameters in 4 bits": cast} if cast else {}),
             "gradients": buffer,
             "optimizer states": parts["optimizer states"] * share,
             "fp32 gradients": copies * share,

@@ -217,6 +217,27 @@ def _precision(started: Started) -> None:
             if name == "bf16" and started.draft.get("strategy.grad_reduce_in_fp32") is None:
                 why = "--bf16 accumulates and reduces gradients in fp32"
                 started.draft.assume("strategy.grad_reduce_in_fp32", True, why)
+    _four_bits(started)
+
+
+def _four_bits(started: Started) -> None:
+    """Products in NVFP4, and the blocks at either end that stay in 16 bits, one each unless told
+    (megatron/core/transformer/transformer_config.py)."""
+    if not started.flag(("fp4_format",)):
+        return
+    recipe = (started.flag(("fp4_recipe",)) or ("", "nvfp4"))[1].lower()
+    if recipe != "nvfp4":
+        why = "of formats in 4 bits nvfp4 alone is modelled"
+        started.draft.find(f"--fp4-recipe {recipe[:40]}: {why}")
+        return
+    said, line = _spelt(started, "fp4_format"), started.where("fp4_format")
+    started.draft.take("precision.compute", "nvfp4", said, line)
+    if not started.flag(("first_last_layers_bf16",)):
+        return
+    for end, path in (("start", "precision.wide_first"), ("end", "precision.wide_last")):
+        told = started.number((f"num_layers_at_{end}_in_bf16",))
+        where = started.where("first_last_layers_bf16")
+        started.draft.take(path, *(told or (1, _spelt(started, "first_last_layers_bf16"), where)))
 
 
 def _switches(started: Started) -> None:
