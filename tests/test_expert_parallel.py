@@ -539,3 +539,21 @@ def test_zero_reduces_and_gathers_experts_and_all_else_in_turn(stage: int) -> No
     each = [1e-3 + size / (10 * 2**20 * 1e3) for size in (4e6, 8e6)]
     (point,) = dpsim.predict(data).computed
     assert point.step_time_s == pytest.approx(14.2e-3 + 2 * sum(each), rel=1e-9)
+
+
+def test_groups_that_full_nodes_cut_are_told_with_what_keeps_them_whole(tmp_path: Path) -> None:
+    """72 is no multiple of 32; of two racks with 64 each every group is in one."""
+    config = json.loads((CONFIGS / "qwen3-30b-a3b.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    data = {
+        "model": {"huggingface": "model.json", "sequence_length": 512},
+        "strategy": {"kind": "ddp"},
+        "parallel": {"expert": 32},
+        "batch": {"per_device": 1},
+    }
+    filled = {"machine": "gb300-nvl72", "ranks": 128}
+    for cluster in (filled, {"machine": "gb300-nvl72", "nodes": 2, "gpus_per_node": 64}):
+        said = predict(load(data | {"cluster": cluster}, tmp_path, "racks")).warnings
+        cut = [text for text in said if "lie across nodes" in text]
+        assert bool(cut) == (cluster is filled)
+        assert all("cluster.nodes: 2 with gpus_per_node: 64" in text for text in cut)

@@ -52,7 +52,6 @@ Row = dict[str, str]
 ROOT = Path(__file__).parent.parent
 CONFIGS = ROOT / "dpsim/models/configs"
 #: public configurations of models that are not bundled, by what differs from one that is
-_KIMI = {"n_routed_experts": 384, "num_attention_heads": 64, "first_k_dense_replace": 1}
 _SUPER = {
     "hidden_size": 4096, "mamba_num_heads": 128, "n_routed_experts": 512,
     "num_experts_per_tok": 22, "moe_latent_size": 1024, "moe_intermediate_size": 2688,
@@ -65,7 +64,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gptoss120b": ("gpt-oss-120b", {}),
     "nemotron3nano": ("nemotron-3-nano-30b-a3b", {}),
     "nemotron3super": ("nemotron-3-nano-30b-a3b", _SUPER),
-    "kimik2": ("deepseek-v3", {**_KIMI, "vocab_size": 163840}),
+    "kimik2": ("kimi-k2", {}),
+    "llama38b": ("llama-3-8b", {}),
+    "llama370b": ("llama-3-70b", {}),
+    "llama31405b": ("llama-3.1-405b", {}),
     "qwen330ba3b": ("qwen3-30b-a3b", {}),
     "qwen3235b": ("qwen3-235b-a22b", {}),
 }
@@ -87,7 +89,8 @@ _LONG = re.compile(r"best_practice/qwen3/readme.md#L3[5-8]$")
 
 #: what the table leaves out, and the recipes of a row's release say (NVIDIA-NeMo/Megatron-Bridge,
 #: scripts/performance/configs of v0.3.0, v0.4.0, v0.4.2 and v0.5.0, perf_recipes of v0.6.0): from
-#: which release on all-to-alls run beside computing, by model, hardware and whether it is in 8 bits
+#: which release on all-to-alls run beside computing, by model, hardware and whether it is in 8 or
+#: 4 bits
 OVERLAPPED = {
     ("deepseekv3", "GB300", True): "26.06",
     ("deepseekv3", "GB200", True): "26.06",
@@ -109,7 +112,7 @@ EVEN = ("gptoss120b",)
 
 def _from(releases: dict[tuple[str, str, bool], str], row: Row, name: str, dtype: str) -> bool:
     """Whether a row is of a release from which on `releases` says so."""
-    first = releases.get((name, row["hardware"].removeprefix("DGX-"), dtype == "fp8"))
+    first = releases.get((name, row["hardware"].removeprefix("DGX-"), dtype != "bf16"))
     said = re.search(r"container ([\d.]+)", row["setting"])
     return first is not None and said is not None and said[1] >= first
 
@@ -219,11 +222,11 @@ def played(
 
         found = step_time(Case(first.points[0], folder, compute_scale=scale))
         return truth, found, found, found
-    found, own = _shown(data, folder)
+    found, own = shown(data, folder)
     return truth, found, own.low, own.high
 
 
-def _shown(data: dict[str, Any], folder: Path) -> tuple[float, Interval]:
+def shown(data: dict[str, Any], folder: Path) -> tuple[float, Interval]:
     """An uncalibrated step [s] and its interval."""
     from dpsim.cases.case import Case
     from dpsim.predict.shortened import lane_times, play
@@ -235,15 +238,18 @@ def _shown(data: dict[str, Any], folder: Path) -> tuple[float, Interval]:
 
 
 def behind(rows: list[Row], folder: Path) -> list[_expert_widths.Step]:
-    """Steps with what would have to be longer for each; rows that are refused have none."""
+    """Steps with what would have to be longer for each; rows that are refused have none, and those
+    in 4 bits are kept to look at."""
     found = []
     for row in rows:
+        if "nvfp4" in row["setting"].lower():
+            continue
         with suppress(Refused, SimulationError):
             data = scenario(row, folder)
             data["engine"] = "auto"
-            step, own = _shown(data, folder)
+            step, own = shown(data, folder)
             late = math.log(measured(row, data) / step)
-            found.append(_expert_widths.Step(row["model"], late, own.causes))
+            found.append(_expert_widths.Step(model_of(row)[0], late, own.causes))
     return found
 
 
@@ -357,6 +363,10 @@ def main() -> int:
     if len(sys.argv) < 2:
         print("experts.py: which table?  A CSV of published rows is accepted", file=sys.stderr)
         return 2
+    words = [word for word in sys.argv[2:] if word != LEARN]
+    if words and LEARN in sys.argv:
+        print(f"experts.py: {LEARN} takes all rows, and no word", file=sys.stderr)
+        return 2
     with open(sys.argv[1], newline="", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     rows = [
@@ -365,7 +375,7 @@ def main() -> int:
         if row["source"].startswith("Megatron")
         and re.search(r"EP ?([2-9]|\d\d)", re.sub(r"HybridEP|DeepEP", "", row["strategy"]))
         and row["metric"] in ("step time", "tokens/s/GPU", "model TFLOP/s/GPU")
-        and all(word in str(row) for word in sys.argv[2:] if word != LEARN)
+        and all(word in str(row) for word in words)
     ]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -32,7 +32,7 @@ from dpsim.models.compute import (
     layer_times,
 )
 from dpsim.models.execution import Execution, executed, floor_of, knows, reached
-from dpsim.models.few_bits import kept_wide, products_share
+from dpsim.models.few_bits import grouped_share, kept_wide, products_share
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import load
 from dpsim.models.sums import GradientSums
@@ -245,12 +245,13 @@ class Pace:
         return found or DEFAULT_EFFICIENCY
 
     def _shares(self, kind: int) -> Shares:
-        """What products in few bits and narrow ones reach of that efficiency: all of one that is
-        given, or is fitted to whole steps."""
+        """What products in few bits, narrow and grouped ones reach of that efficiency: all of one
+        that is given, or is fitted to whole steps."""
         device, dtype = self.kinds[kind], self.work.precision.compute
         if self.compute.efficiency is not None or device is None or not self._kernelwise(device):
             return WHOLE
-        return Shares(products_share(device, dtype), reached(device, dtype)[1])
+        few, narrow = products_share(device, dtype), reached(device, dtype)[1]
+        return Shares(few, narrow, grouped_share(device, dtype))
 
     def _kernelwise(self, device: Device | None) -> bool:
         """Whether it is known what products alone reach on `device`."""

@@ -66,7 +66,7 @@ class PassWork(NamedTuple):
     """One pass of a layer, kernel by kernel: FLOP, those of attention over pairs and the share of
     the peak at which these run (None: as the others; 0: as fast as they move bytes), and elements
     that products and that all other kernels move.  `apart`: products move their weights before and
-    behind what they compute."""
+    behind what they compute; `share`: what they reach of what others do."""
 
     flop: float
     pairs: float
@@ -74,6 +74,7 @@ class PassWork(NamedTuple):
     products: float
     streamed: float
     apart: bool = False
+    share: float = 1.0
 
 
 class Shares(NamedTuple):
@@ -82,10 +83,12 @@ class Shares(NamedTuple):
     few     products in 8 or 4 bits
     narrow  elements of a sum at which half is reached (k in k / (k + narrow), over what `WIDE` ones
             reach); 0: all are alike
+    grouped grouped products of experts, over others
     """
 
     few: float = 1.0
     narrow: float = 0.0
+    grouped: float = 1.0
 
 
 WHOLE = Shares()
@@ -181,7 +184,7 @@ class Roofline:
         weights = parameters * operand_bytes(self.dtype) / self.device.memory_bandwidth
         share = self.efficiency if own.pace is None else own.pace
         attention = own.pairs / (self.peak_of_rest * share) if share else 0.0
-        computed = (own.flop - own.pairs) / self.reached
+        computed = (own.flop - own.pairs) / (self.reached * own.share)
         moved = self.moving(own.products) + weights
         busy, bound = longest(
             {"compute": computed + weights * own.apart, "memory_bandwidth": moved}
@@ -306,10 +309,11 @@ def _one_by_one(
     pairs, unpacked = layer.pairs * samples, roofline.unpacking(layer)
     longer = _narrowed(layer, samples, roofline.shares.narrow, table)
     apart = bool(layer.experts) and roofline.device.generation in APART
+    reached = roofline.shares.grouped if layer.experts else 1.0
     ahead = PassWork(
         pairs + (layer.forward_flop * samples - pairs) * longer[0] + padded,
         pairs, pace[0], layer.forward_bytes * samples,
-        streamed.forward * samples + layer.cast_weights, apart,
+        streamed.forward * samples + layer.cast_weights, apart, reached,
     )  # fmt: skip
     forward, bound = roofline.one_by_one(ahead, layer.parameters, layer.kernels)
     forward += unpacked + roofline.moving(layer.once)
@@ -319,7 +323,7 @@ def _one_by_one(
         2 * pairs + (layer.backward_flop * samples - 2 * pairs) * longer[1] + share * padded,
         2 * pairs, pace[1],
         layer.backward_bytes * samples,
-        streamed.backward * samples + layer.cast_weights + roofline.adding(layer), apart,
+        streamed.backward * samples + layer.cast_weights + roofline.adding(layer), apart, reached,
     )  # fmt: skip
     touched = layer.parameters + layer.trained
     backward, _ = roofline.one_by_one(back, touched, layer.launched_backward)

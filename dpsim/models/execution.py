@@ -26,17 +26,22 @@ _SINGLE = ("fp32", "tf32")
 #: training: medians of measured shapes with 4,096 and more columns (ai-dynamo/aiconfigurator,
 #: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57), which are bursts, times what loops
 #: keep of that (A100 0.93, H100 0.91: MooreThreads/SimuMax's loops, stas00/ml-engineering's best
-#: shapes; B200 0.80, all layouts), times 0.98 for gradients of weights, a third of all products,
-#: which are 5 % slower (SimuMax on A100).  Volta: inside 0.74 (Jia et al., arXiv:1803.04014) to
+#: shapes; 0.92 on Blackwell), times 0.98 for gradients of weights, a third of all products,
+#: which are 5 % slower (SimuMax on A100).  SimuMax's loops on a B200 kept 0.80; published steps of
+#: dense models on GB200 and GB300 in 8 and 4 bits, 3 to 42 % too long with that, chose between
+#: them (docs/assumptions.md, A88).  Volta: inside 0.74 (Jia et al., arXiv:1803.04014) to
 #: 0.9 (forums.developer.nvidia.com/t/79781) of bursts times what loops keep on Ampere, 0.68 to
 #: 0.82; chosen with published steps on V100 in view (docs/assumptions.md, A88).  CDNA 3 and 4: of
 #: what a search for the best shape finds (MI300X 0.511, MI325X 0.600, MI355X 0.622:
 #: stas00/ml-engineering at 744d01e1) 0.84, the mean of what the figures above are of it on A100 and
 #: H100 (0.869, 0.803)
 PRODUCTS = {
-    "volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.52,
+    "volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.59,
     "cdna3": 0.47, "cdna4": 0.52,
 }  # fmt: skip
+#: what grouped products of experts reach over that, where they were measured: 0.52 of the peak on
+#: a B200 (SimuMax's loops of TransformerEngine, 36 shapes in three passes, 4, 13 and 0 % off)
+GROUPED = {"blackwell": 0.52 / 0.59}
 #: elements of a sum at which products reach half of what they reach of very long ones: kh of
 #: k / (k + kh), fitted to the same tables of ai-dynamo/aiconfigurator (A100 140, L40S 138, H100 159
 #: and H200 142, B200 61, B300 34, GB200 44, GB300 62); no table has Volta's, which is
@@ -58,15 +63,17 @@ SINGLE = {("volta", "fp32"): (0.84, 33.0), ("ampere", "tf32"): (0.70, 140.0)}
 #: arXiv:2407.08608 (H100: 35 to 40 %).  flash3: the same, and its tables at 4,096 tokens and more.
 #: efficient: xformers' kernels in Dao's figures.  library: cuDNN's, which TransformerEngine takes
 #: on Hopper, and which are as fast as flash3 there (Shah et al., figures 5 and 6); elsewhere flash.
+#: On Blackwell both are the middle of TransformerEngine's on a B200 with 4,096 tokens (0.44, 0.37:
+#: MooreThreads/SimuMax) and FlashAttention's (0.64, 0.50: its CuTe kernels, causal and not).
 #: On CDNA 3 and 4 both are ROCm/aiter's: causal heads 128 wide in its table for MI300X and MI355X
 ATTENTION = {
     "flash": {
-        "ampere": (0.58, 0.48), "hopper": (0.37, 0.30),
+        "ampere": (0.58, 0.48), "hopper": (0.37, 0.30), "blackwell": (0.54, 0.43),
         "cdna3": (0.39, 0.33), "cdna4": (0.47, 0.33),
     },
     "flash3": {"hopper": (0.65, 0.50)},
     "library": {
-        "ampere": (0.58, 0.48), "hopper": (0.65, 0.50),
+        "ampere": (0.58, 0.48), "hopper": (0.65, 0.50), "blackwell": (0.54, 0.43),
         "cdna3": (0.39, 0.33), "cdna4": (0.47, 0.33),
     },
     "efficient": {"ampere": (0.28, 0.22)},

@@ -44,6 +44,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_nobody_late(good),
         *_foreign(good),
         *_behind_pcie(good),
+        *_straddling(good),
         *_drawn(cases),
         *_uneven(cases, good),
         *_unfit(outcomes),
@@ -176,6 +177,29 @@ def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:
             f"cluster.inter_node_bandwidth: {said * 8 / 1e9:,.10g} Gbit/s is of one NIC, and it "
             f"sends {inside * 8 / 1e9:.4g} Gbit/s, for its PCIe carries no more"
         )
+
+
+def _straddling(good: Sequence[Case]) -> Iterator[str]:
+    """Groups of ranks that lie across nodes because full nodes have no whole number of them, and
+    nodes that are filled alike would."""
+    for case in good:
+        place, mesh = case.topology, case.mesh
+        if place is None or place.nodes == 1 or case.ranks % place.nodes:
+            continue
+        sizes = {"tensor": mesh.tensor, "context": mesh.context, "expert": mesh.expert}
+        each = case.ranks // place.nodes
+        cut = [
+            f"{size} {name}"
+            for name, size in sizes.items()
+            if place.gpus % size and each % size == 0
+        ]
+        if cut:
+            yield (
+                f"{case.ranks} ranks fill nodes of {place.gpus}, of which groups of "
+                f"{' and '.join(cut)} ranks are no part: some lie across nodes; cluster.nodes: "
+                f"{place.nodes} with gpus_per_node: {each} keeps each in one"
+            )
+            return
 
 
 def _drawn(cases: Sequence[Case]) -> Iterator[str]:
