@@ -223,6 +223,7 @@ def _features(here: MeasuredCase) -> Known:
         "told": case.device is not None and case.device.compute_capability > 0,
         "sample": case.model.sample,
         "parameters": case.model.parameters,
+        "experts": max((layer.experts for layer in case.model.layers), default=0),
         "shares": max(case.shares),
         "step_time": here.step_time,
     }

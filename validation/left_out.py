@@ -14,7 +14,7 @@ learn    does so, and writes the widths to dpsim/core/fitted/training.yaml or co
 Groups are sources of training runs and machines of collectives.  A shared cluster whose rates fall
 without a reason (`SHARED`, by its name: its worst rows alone are marked in the table) tells of its
 kind of device, and nothing of uncalibrated widths; A25 says what they would be with it.  Nor do
-other makers' devices: too few runs are known, and they get the widest of all.  Rows that were not
+other makers' devices, too few of whose runs are known, and models with experts.  Rows that were not
 measured on the link that their table names (`ELSEWHERE`) tell nothing, and figures with them stand
 beside.
 """
@@ -97,7 +97,7 @@ def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {"errors": _errors([r for r in rows if r["kind"] == "calibrated"])}
     made = {}
     every = list(_left_out_rows.of_kind(rows, "uncalibrated"))
-    levels = [r for r in every if r["source"] not in SHARED and r["told"]]
+    levels = [r for r in every if _tells_of_levels(r)]
     runs, ends = list(_left_out_rows.of_kind(rows, "calibrated")), dict[str, float]()
     if levels:
         causes = _fit_intervals.uncalibrated(levels)
@@ -114,6 +114,12 @@ def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
         own = {f"interval.{name}": constant for name, constant in made.items()}
         save("training", HEADS["training"], kept | own)
     return figures
+
+
+def _tells_of_levels(row: Row) -> bool:
+    """Whether uncalibrated widths are learned from it; models with experts have causes of their
+    own, which other steps tell (`experts.py`)."""
+    return row["source"] not in SHARED and row["told"] and not row["experts"]
 
 
 def _elsewhere(row: Row) -> bool:
