@@ -127,6 +127,16 @@ def test_megatron_keeps_matrices_of_blocks_in_4_bits_both_ways_too() -> None:
     assert "parameters in 4 bits" not in strategy.memory(case("fp8").job(1, kind=0))
 
 
+def test_biases_of_experts_are_not_kept_in_4_bits() -> None:
+    """A block of gpt-oss-20b: q and o of 2,880 x 4,096, k and v of 2,880 x 512, a router of
+    2,880 x 32 and 32 experts of three matrices of 2,880 x 2,880."""
+    named = {"huggingface": "gpt-oss-20b", "sequence_length": 4096}
+    found = case("nvfp4", model=named)
+    block = 2880 * (2 * 4096 + 2 * 512 + 32 + 32 * 3 * 2880)
+    parts = found.scenario.strategy.memory(found.job(1, kind=0))
+    assert parts["parameters in 4 bits"] == 24 * block * 1.125
+
+
 def test_parameters_and_gradients_travel_as_in_8_bits() -> None:
     for strategy in ({"kind": "fsdp"}, LLAMA["strategy"]):
         sent = {

@@ -85,14 +85,24 @@ def copied_bytes(layer: Layer, dtype: str) -> float:
     """Bytes of the matrices of `layer` that TransformerEngine keeps in 4 bits, both ways, beside
     those in 16: cast in a step's first micro-batch for all of them
     (transformer_engine/pytorch/module/base.py, get_weight_workspace).  Those in 8 bits are what is
-    kept in place of 16 (`fp8_param_gather`), and count as these."""
+    kept in place of 16 (`fp8_param_gather`), and count as these.  Megatron is known to; whether
+    other systems keep them is not, and theirs are left out."""
     if dtype != "nvfp4" or not is_cast(layer, dtype):
         return 0.0
-    return 2.0 * OPERANDS[dtype] * sum(t.elements for t in layer.tensors if len(t.shape) > 1)
+    return 2.0 * OPERANDS[dtype] * sum(prod(shape) for shape in _multiplied(layer))
+
+
+def _multiplied(layer: Layer) -> list[tuple[int, ...]]:
+    """Shapes of the matrices of `layer` that products are with: not of biases, which have two
+    dimensions where each expert has its own, nor of convolutions channel by channel."""
+    found = [one.shape for one in layer.tensors if not one.name.endswith("bias")]
+    return [shape for shape in found if len(shape) == 2 or (len(shape) > 2 and shape[1] > 1)]
 
 
 def cast_bytes(layer: Layer, dtype: str) -> tuple[float, float]:
-    """Bytes at the memory's rate that forward and backward take to cast an element."""
+    """Bytes at the memory's rate that forward and backward take to cast an element: as a
+    hand-tuned library does, whatever the strategy, unless kernels are torch's or a compiler's
+    (`execution`)."""
     library = layer.streamed is None or layer.library
     if dtype == "nvfp4":
         each = FOUR_LIBRARY_CAST_BYTES if library else FOUR_CAST_BYTES
@@ -105,7 +115,7 @@ def cast_bytes(layer: Layer, dtype: str) -> tuple[float, float]:
 
 def cast_elements(layer: Layer, samples: float) -> tuple[float, float]:
     """Elements that forward and backward cast in a micro-batch of `samples` samples."""
-    matrices = [t.shape for t in layer.tensors if len(t.shape) >= 2 and not t.name.endswith("bias")]
+    matrices = _multiplied(layer)
     weights = sum(prod(shape) for shape in matrices)
     if not weights:
         return 0.0, 0.0
