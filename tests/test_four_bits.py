@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpsim.core.dtypes import OPERANDS, operand_bytes, working_bytes
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model, Tensor
@@ -22,7 +25,9 @@ from dpsim.models.few_bits import (
     products_share,
     saved_bytes,
 )
+from dpsim.planning.planned import plan
 from dpsim.predict.prediction import predict
+from dpsim.predict.unused import unused
 from tests.asked import case_of
 
 LLAMA: dict[str, Any] = {
@@ -42,6 +47,11 @@ def times(dtype: str, **rest: Any) -> dict[str, tuple[float, float]]:
     found = case(dtype, **rest)
     pairs = zip(found.model.layers, found.pace.times(1), strict=True)
     return {one.name: (t.forward, t.backward) for one, t in pairs}
+
+
+def of_wide(warnings: Iterable[str]) -> list[str]:
+    """Those of blocks that should stay in 16 bits."""
+    return [text for text in warnings if "precision.wide" in text]
 
 
 def test_an_element_has_four_bits_and_a_sixteenth_of_a_scale() -> None:
@@ -175,18 +185,33 @@ def test_a_block_in_16_bits_keeps_what_it_keeps_there() -> None:
                if one.wide)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("dtype", "wide", "message"),
-    [
-        ("bf16", {"wide_last": 1}, "computed in bf16 anyway; it goes with fp8 and nvfp4"),
-        ("nvfp4", {"wide_first": 30, "wide_last": 3}, "33 blocks in 16 bits, and .* has 32"),
-    ],
-)
-def test_blocks_that_are_not_there_are_refused(
-    dtype: str, wide: dict[str, int], message: str
-) -> None:
-    with pytest.raises(Refused, match=message):
-        _ = case(dtype, wide=wide).model
+def test_blocks_that_are_not_there_are_refused() -> None:
+    with pytest.raises(Refused, match=r"33 blocks in 16 bits, and .* has 32"):
+        _ = case("nvfp4", wide={"wide_first": 30, "wide_last": 3}).model
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_blocks_in_16_bits_where_all_are_wide_change_nothing_and_are_said_to(dtype: str) -> None:
+    wide = {"wide_first": 2, "wide_last": 40}
+    assert times(dtype, wide=wide) == times(dtype)
+    assert of_wide(unused(case(dtype, wide=wide))) == [
+        f"precision.{key} changes nothing: precision.compute is none of fp8, nvfp4" for key in wide
+    ]
+    assert not of_wide(unused(case("nvfp4", wide={"wide_last": 1})))
+
+
+def test_given_durations_know_no_blocks_in_16_bits() -> None:
+    layer = {"name": "a", "parameters": 8, "forward": "1 ms", "backward": "2 ms"}
+    found = case("nvfp4", wide={"wide_last": 1}, model={"layers": [layer]})
+    said = "precision.wide_last changes nothing: the durations of layers are given"
+    assert of_wide(unused(found)) == [said]
+
+
+def test_a_plan_of_dtypes_has_those_that_need_no_blocks_in_16_bits() -> None:
+    asked = {**LLAMA, "precision": {"parameters": "bf16", "compute": "nvfp4", "wide_last": 4}}
+    points = plan(load(asked, Path(), "toy"), tune="precision.compute").document["points"]
+    steps = {one["set"].get("precision.compute"): one.get("step_time_s") for one in points}
+    assert steps["bf16"] > steps["fp8"] > steps["nvfp4"]
 
 
 def test_float8_gathers_are_refused_in_4_bits() -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from dpsim.core.dtypes import OPERANDS, rest_of
+from dpsim.core.dtypes import OPERANDS
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
@@ -127,19 +127,16 @@ def cast_elements(layer: Layer, samples: float) -> tuple[float, float]:
 
 
 def kept_wide(model: Model, precision: Precision) -> Model:
-    """`model` whose first and last blocks stay in 16 bits, so many as `precision` says; Refused
-    where it has fewer, or where nothing runs in fewer bits."""
+    """`model` whose first and last blocks stay in 16 bits, so many as `precision` says, if others
+    run in fewer and durations are not given; Refused where it has fewer."""
     first, last = precision.wide_first, precision.wide_last
-    if not first + last:
+    given = all(layer.forward is not None for layer in model.layers)
+    if not first + last or precision.compute not in OPERANDS or given:
         return model
-    where = ("precision", "wide_first" if first else "wide_last")
-    if rest_of(precision.compute) == precision.compute:
-        message = f"blocks are computed in {precision.compute} anyway; it goes with fp8 and nvfp4"
-        raise Refused(message, where)
     blocks = list(dict.fromkeys(layer.unit for layer in model.layers if layer.unit))
     if first + last > len(blocks):
         message = f"{first + last} blocks in 16 bits, and {model.name} has {len(blocks)}"
-        raise Refused(message, where)
+        raise Refused(message, ("precision", "wide_first" if first else "wide_last"))
     wide = {*blocks[:first], *blocks[len(blocks) - last :]}
     layers = tuple(replace(layer, wide=layer.unit in wide) for layer in model.layers)
     return replace(model, layers=layers)
