@@ -13,7 +13,7 @@ from dpsim.core.dtypes import OPERANDS, operand_bytes, working_bytes
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.devices import Device
-from dpsim.machines.machine import load_device
+from dpsim.machines.machine import devices_with, load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import Shares, layer_times
 from dpsim.models.few_bits import (
@@ -96,23 +96,30 @@ def test_transformer_engine_s_passes_follow_from_its_products_and_casts() -> Non
     assert cast == pytest.approx((6.453 - 3.764) * 1e-3, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("name", "share"),
-    [("b200", 100), ("gb200", 100), ("b300", 103), ("gb300", 103), ("rtx5090", 120),
-     ("rtx-pro-6000", 120)],
-)  # fmt: skip
-def test_every_device_in_4_bits_has_a_share_and_more_than_8_bits(name: str, share: int) -> None:
+@pytest.mark.parametrize("name", devices_with("nvfp4"))
+def test_every_device_in_4_bits_does_more_than_in_8_and_twice_what_it_does_in_16(name: str) -> None:
     device = load_device(name)
-    assert products_share(device, "nvfp4") == FOUR_SHARES[share]
+    assert device.compute_capability >= min(FOUR_SHARES)
     reached = {d: products_share(device, d) * device.peak[d] for d in device.peak.keys() & OPERANDS}
     assert reached["nvfp4"] > max(reached.get("fp8", 0.0), 2 * device.peak["bf16"])
 
 
-def test_a_device_without_4_bits_is_refused_by_name() -> None:
+@pytest.mark.parametrize(
+    ("capability", "known"), [(0, 100), (90, 100), (100, 100), (103, 103), (110, 103), (121, 120)]
+)
+def test_a_device_reaches_what_the_last_architecture_before_it_does(
+    capability: int, known: int
+) -> None:
+    device = replace(load_device("b200"), compute_capability=capability)
+    assert products_share(device, "nvfp4") == FOUR_SHARES[known]
+
+
+def test_a_device_without_4_bits_is_refused_and_told_those_that_have_them() -> None:
+    have = "nvfp4 is on b200, b300, gb200, gb300, .*rtx5090"
     for machine, device in (("dgx-h100", "H100-SXM5-80GB"), ("mi355x-8", "MI355X")):
         asked = {**LLAMA, "cluster": {"machine": machine, "nodes": 1}}
         asked |= {"precision": {"parameters": "bf16", "compute": "nvfp4"}}
-        with pytest.raises(Refused, match=f"{device} has no tensor cores for NVFP4; B200, .* have"):
+        with pytest.raises(Refused, match=f"{device} states no peak for nvfp4; .*; {have}"):
             predict(case_of(asked).scenario)
 
 

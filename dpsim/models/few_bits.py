@@ -67,8 +67,8 @@ def is_cast(layer: Layer, dtype: str) -> bool:
 def products_share(device: Device, dtype: str) -> float:
     """What products in `dtype` reach of the share of the peak that wide ones in 16 bits do [1]."""
     if dtype == "nvfp4":
-        known = [share for low, share in FOUR_SHARES.items() if low <= device.compute_capability]
-        return known[-1] if known else FOUR_SHARES[100]
+        known = [low for low in FOUR_SHARES if low <= device.compute_capability]
+        return FOUR_SHARES[max(known, default=100)]
     return PRODUCTS_SHARE if dtype == "fp8" else 1.0
 
 
