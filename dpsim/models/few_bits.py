@@ -78,7 +78,7 @@ def saved_bytes(layer: Layer, dtype: str) -> float:
     (transformer_engine/pytorch/module/linear.py)."""
     if not is_cast(layer, dtype):
         return 0.0
-    return layer.fp8_saves * (2.0 - OPERANDS[dtype]) / (2.0 - OPERANDS["fp8"])
+    return layer.cast_saves * (2.0 - OPERANDS[dtype]) / (2.0 - OPERANDS["fp8"])
 
 
 def copied_bytes(layer: Layer, dtype: str) -> float:
