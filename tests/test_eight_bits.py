@@ -69,6 +69,13 @@ def test_layers_outside_blocks_cast_nothing() -> None:
     assert eight[0].forward < half[0].forward
 
 
+@pytest.mark.parametrize("dtype", ["fp8", "nvfp4"])
+def test_convolutions_stay_in_16_bits(dtype: str) -> None:
+    """Transformer Engine has none, and torchao leaves them as they are."""
+    images = {"model": {"name": "resnet50"}, "cluster": {"machine": "dgx-b200", "nodes": 1}}
+    assert times(dtype, **images) == times("bf16", **images)
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 def test_eight_bits_bring_less_than_twice_kernel_by_kernel_too(compiled: bool) -> None:
     """torchtitan measures 1.28 for Llama 3.1 8B with torch.compile (benchmarks/

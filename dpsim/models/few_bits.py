@@ -1,12 +1,12 @@
 """What computing in 8 or 4 bits leaves in 16: casts, attention, embeddings and heads.
 
 In fp8 and nvfp4 the products with a block's weights run in few bits, and nothing else does:
-attention over pairs of tokens, embeddings and the head stay in 16 (NVIDIA/TransformerEngine;
-pytorch/torchtitan `torchtitan/components/quantization/float8.py`, whose filter leaves `output`
-out), and so do whole blocks that are told to.  Operands are cast before their product: forward
-casts the inputs of products, backward the gradients of their outputs; what neighbours share (q, k
-and v; gate and up) is cast once.  Weights are cast once a step, whatever its micro-batches, which
-is left out.
+attention over pairs of tokens, convolutions, embeddings and the head stay in 16
+(NVIDIA/TransformerEngine; pytorch/torchtitan `torchtitan/components/quantization/float8.py`, whose
+filter leaves `output` out), and so do whole blocks that are told to.  Operands are cast before
+their product: forward casts the inputs of products, backward the gradients of their outputs; what
+neighbours share (q, k and v; gate and up) is cast once.  Weights are cast once a step, whatever its
+micro-batches, which is left out.
 
 fp8.  Every operand is scaled by its largest element: it is read twice and written once, by kernels
 of their own.  A hand-tuned library knows its scales from steps before: norms and activations write
@@ -60,8 +60,14 @@ FOUR_SHARES = {100: 0.75, 103: 0.60, 120: 0.65}
 
 
 def is_cast(layer: Layer, dtype: str) -> bool:
-    """Whether products of `layer` run in 8 or 4 bits."""
-    return dtype in OPERANDS and bool(layer.unit) and not layer.wide
+    """Whether products of `layer` run in 8 or 4 bits: not where most of it are convolutions, of
+    which Transformer Engine has none and torchao leaves all as they are (pytorch/ao
+    torchao/float8/float8_linear_utils.py)."""
+    if dtype not in OPERANDS or not layer.unit or layer.wide:
+        return False
+    matrices = sum(prod(shape) for shape in _multiplied(layer))
+    windows = sum(t.elements for t in layer.tensors if len(t.shape) > 2 and not layer.experts)
+    return windows <= matrices
 
 
 def products_share(device: Device, dtype: str) -> float:
@@ -93,10 +99,11 @@ def copied_bytes(layer: Layer, dtype: str) -> float:
 
 
 def _multiplied(layer: Layer) -> list[tuple[int, ...]]:
-    """Shapes of the matrices of `layer` that products are with: not of biases, which have two
-    dimensions where each expert has its own, nor of convolutions channel by channel."""
+    """Shapes of the matrices of `layer` that products are with, those of all experts in one: not of
+    biases, of which experts have a matrix too, nor of convolutions."""
+    most = 3 if layer.experts else 2
     found = [one.shape for one in layer.tensors if not one.name.endswith("bias")]
-    return [shape for shape in found if len(shape) == 2 or (len(shape) > 2 and shape[1] > 1)]
+    return [shape for shape in found if 2 <= len(shape) <= most]
 
 
 def cast_bytes(layer: Layer, dtype: str) -> tuple[float, float]:
