@@ -49,6 +49,15 @@ def test_what_is_cast_by_hand() -> None:
     assert cast_elements(replace(layer, tensors=(Tensor("norm", (8,)),)), 1) == (0.0, 0.0)
 
 
+def test_what_products_are_not_with_is_not_cast() -> None:
+    """Biases of every expert's own, and a convolution of 6 channels one by one over 4 tokens."""
+    product = Tensor("in_proj.weight", (6, 8))
+    beside = (Tensor("conv1d.weight", (6, 1, 4)), Tensor("up_proj_bias", (2, 6)))
+    layer = Layer(name="m", tensors=(product,), forward_flop=2.0 * 3 * 48, unit="0")
+    assert cast_elements(layer, 1) == (3 * 8, 3 * 6)
+    assert cast_elements(replace(layer, tensors=(*beside, product)), 1) == (3 * 8, 3 * 6)
+
+
 def test_layers_outside_blocks_cast_nothing() -> None:
     device = load_machine("dgx-h100").device
     tensor = Tensor("w", (4096, 4096))
@@ -58,6 +67,13 @@ def test_layers_outside_blocks_cast_nothing() -> None:
     eight, half = (layer_times(model, device, t, 1, 0.5, "none") for t in ("fp8", "bf16"))
     assert eight[1] == half[1]
     assert eight[0].forward < half[0].forward
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "nvfp4"])
+def test_convolutions_stay_in_16_bits(dtype: str) -> None:
+    """Transformer Engine has none, and torchao leaves them as they are."""
+    images = {"model": {"name": "resnet50"}, "cluster": {"machine": "dgx-b200", "nodes": 1}}
+    assert times(dtype, **images) == times("bf16", **images)
 
 
 @pytest.mark.parametrize("compiled", [True, False])

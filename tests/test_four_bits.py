@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpsim.core.dtypes import OPERANDS, operand_bytes, working_bytes
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
 from dpsim.machines.devices import Device
-from dpsim.machines.machine import load_device
+from dpsim.machines.machine import devices_with, load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import Shares, layer_times
 from dpsim.models.few_bits import (
@@ -22,7 +25,9 @@ from dpsim.models.few_bits import (
     products_share,
     saved_bytes,
 )
+from dpsim.planning.planned import plan
 from dpsim.predict.prediction import predict
+from dpsim.predict.unused import unused
 from tests.asked import case_of
 
 LLAMA: dict[str, Any] = {
@@ -42,6 +47,11 @@ def times(dtype: str, **rest: Any) -> dict[str, tuple[float, float]]:
     found = case(dtype, **rest)
     pairs = zip(found.model.layers, found.pace.times(1), strict=True)
     return {one.name: (t.forward, t.backward) for one, t in pairs}
+
+
+def of_wide(warnings: Iterable[str]) -> list[str]:
+    """Those of blocks that should stay in 16 bits."""
+    return [text for text in warnings if "precision.wide" in text]
 
 
 def test_an_element_has_four_bits_and_a_sixteenth_of_a_scale() -> None:
@@ -86,23 +96,30 @@ def test_transformer_engine_s_passes_follow_from_its_products_and_casts() -> Non
     assert cast == pytest.approx((6.453 - 3.764) * 1e-3, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("name", "share"),
-    [("b200", 100), ("gb200", 100), ("b300", 103), ("gb300", 103), ("rtx5090", 120),
-     ("rtx-pro-6000", 120)],
-)  # fmt: skip
-def test_every_device_in_4_bits_has_a_share_and_more_than_8_bits(name: str, share: int) -> None:
+@pytest.mark.parametrize("name", devices_with("nvfp4"))
+def test_every_device_in_4_bits_does_more_than_in_8_and_twice_what_it_does_in_16(name: str) -> None:
     device = load_device(name)
-    assert products_share(device, "nvfp4") == FOUR_SHARES[share]
+    assert device.compute_capability >= min(FOUR_SHARES)
     reached = {d: products_share(device, d) * device.peak[d] for d in device.peak.keys() & OPERANDS}
     assert reached["nvfp4"] > max(reached.get("fp8", 0.0), 2 * device.peak["bf16"])
 
 
-def test_a_device_without_4_bits_is_refused_by_name() -> None:
+@pytest.mark.parametrize(
+    ("capability", "known"), [(0, 100), (90, 100), (100, 100), (103, 103), (110, 103), (121, 120)]
+)
+def test_a_device_reaches_what_the_last_architecture_before_it_does(
+    capability: int, known: int
+) -> None:
+    device = replace(load_device("b200"), compute_capability=capability)
+    assert products_share(device, "nvfp4") == FOUR_SHARES[known]
+
+
+def test_a_device_without_4_bits_is_refused_and_told_those_that_have_them() -> None:
+    have = "nvfp4 is on b200, b300, gb200, gb300, .*rtx5090"
     for machine, device in (("dgx-h100", "H100-SXM5-80GB"), ("mi355x-8", "MI355X")):
         asked = {**LLAMA, "cluster": {"machine": machine, "nodes": 1}}
         asked |= {"precision": {"parameters": "bf16", "compute": "nvfp4"}}
-        with pytest.raises(Refused, match=f"{device} has no tensor cores for NVFP4; B200, .* have"):
+        with pytest.raises(Refused, match=f"{device} states no peak for nvfp4; .*; {have}"):
             predict(case_of(asked).scenario)
 
 
@@ -125,6 +142,16 @@ def test_megatron_keeps_matrices_of_blocks_in_4_bits_both_ways_too() -> None:
         parts = strategy.memory(case("nvfp4", wide=wide).job(1, kind=0))
         assert parts["parameters in 4 bits"] == 6_979_321_856 * blocks / 32 * 1.125
     assert "parameters in 4 bits" not in strategy.memory(case("fp8").job(1, kind=0))
+
+
+def test_biases_of_experts_are_not_kept_in_4_bits() -> None:
+    """A block of gpt-oss-20b: q and o of 2,880 x 4,096, k and v of 2,880 x 512, a router of
+    2,880 x 32 and 32 experts of three matrices of 2,880 x 2,880."""
+    named = {"huggingface": "gpt-oss-20b", "sequence_length": 4096}
+    found = case("nvfp4", model=named)
+    block = 2880 * (2 * 4096 + 2 * 512 + 32 + 32 * 3 * 2880)
+    parts = found.scenario.strategy.memory(found.job(1, kind=0))
+    assert parts["parameters in 4 bits"] == 24 * block * 1.125
 
 
 def test_parameters_and_gradients_travel_as_in_8_bits() -> None:
@@ -165,18 +192,33 @@ def test_a_block_in_16_bits_keeps_what_it_keeps_there() -> None:
                if one.wide)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("dtype", "wide", "message"),
-    [
-        ("bf16", {"wide_last": 1}, "computed in bf16 anyway; it goes with fp8 and nvfp4"),
-        ("nvfp4", {"wide_first": 30, "wide_last": 3}, "33 blocks in 16 bits, and .* has 32"),
-    ],
-)
-def test_blocks_that_are_not_there_are_refused(
-    dtype: str, wide: dict[str, int], message: str
-) -> None:
-    with pytest.raises(Refused, match=message):
-        _ = case(dtype, wide=wide).model
+def test_blocks_that_are_not_there_are_refused() -> None:
+    with pytest.raises(Refused, match=r"33 blocks in 16 bits, and .* has 32"):
+        _ = case("nvfp4", wide={"wide_first": 30, "wide_last": 3}).model
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_blocks_in_16_bits_where_all_are_wide_change_nothing_and_are_said_to(dtype: str) -> None:
+    wide = {"wide_first": 2, "wide_last": 40}
+    assert times(dtype, wide=wide) == times(dtype)
+    assert of_wide(unused(case(dtype, wide=wide))) == [
+        f"precision.{key} changes nothing: precision.compute is none of fp8, nvfp4" for key in wide
+    ]
+    assert not of_wide(unused(case("nvfp4", wide={"wide_last": 1})))
+
+
+def test_given_durations_know_no_blocks_in_16_bits() -> None:
+    layer = {"name": "a", "parameters": 8, "forward": "1 ms", "backward": "2 ms"}
+    found = case("nvfp4", wide={"wide_last": 1}, model={"layers": [layer]})
+    said = "precision.wide_last changes nothing: the durations of layers are given"
+    assert of_wide(unused(found)) == [said]
+
+
+def test_a_plan_of_dtypes_has_those_that_need_no_blocks_in_16_bits() -> None:
+    asked = {**LLAMA, "precision": {"parameters": "bf16", "compute": "nvfp4", "wide_last": 4}}
+    points = plan(load(asked, Path(), "toy"), tune="precision.compute").document["points"]
+    steps = {one["set"].get("precision.compute"): one.get("step_time_s") for one in points}
+    assert steps["bf16"] > steps["fp8"] > steps["nvfp4"]
 
 
 def test_float8_gathers_are_refused_in_4_bits() -> None:

@@ -70,11 +70,33 @@ def test_tables_that_are_shared_otherwise_are_found(tmp_path: Path) -> None:
         ("--bf16 --fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-end-in-bf16 4",
          "precision",
          {"parameters": "bf16", "compute": "nvfp4", "wide_first": 1, "wide_last": 4}),
+        ("--bf16 --fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0 "
+         "--num-layers-at-end-in-bf16 4", "precision",  # as Megatron-Bridge's recipes have it
+         {"parameters": "bf16", "compute": "nvfp4", "wide_first": 0, "wide_last": 4}),
+        ("--bf16 --fp8-format hybrid", "precision", {"parameters": "bf16", "compute": "fp8"}),
+        ("--bf16 --fp8-format e4m3 --first-last-layers-bf16 --num-layers-at-start-in-bf16 2",
+         "precision", {"parameters": "bf16", "compute": "fp8", "wide_first": 2, "wide_last": 1}),
+        ("--bf16 --fp8-format e4m3 --num-layers-at-start-in-bf16 2", "precision.wide_first", None),
+        ("--bf16 --first-last-layers-bf16", "precision", {"parameters": "bf16", "compute": "bf16"}),
         ("--bf16 --fp4-format e2m1 --fp4-recipe mxfp4", "precision.compute", "bf16"),
     ],
 )  # fmt: skip
 def test_megatron_s_words_are_keys(flags: str, path: str, value: object, tmp_path: Path) -> None:
     assert key(bring(tmp_path, SHAPE + flags), path) == value
+
+
+@pytest.mark.parametrize("format", ["", "--fp8-format hybrid", "--fp4-format e2m1"])
+def test_blocks_in_16_bits_that_megatron_ignores_are_told(format: str, tmp_path: Path) -> None:
+    account = bring(tmp_path, f"{SHAPE}--bf16 {format} --num-layers-at-end-in-bf16 2")
+    ignored = [entry.text for entry in account.entries if entry.how == "ignored"]
+    why = "without --first-last-layers-bf16 and --fp8-format or --fp4-format"
+    assert f"--num-layers-at-end-in-bf16 2: {why}" in ignored
+    assert not any("no key of dpsim's" in text for text in ignored)
+
+
+def test_8_and_4_bits_at_once_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"line 1: --fp4-format beside --fp8-format: one of them"):
+        bring(tmp_path, SHAPE + "--bf16 --fp8-format hybrid --fp4-format e2m1")
 
 
 def test_offloading_by_the_trainer_is_a_finding(tmp_path: Path) -> None:

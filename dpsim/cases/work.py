@@ -21,7 +21,7 @@ from dpsim.describe.parallel import Parallel
 from dpsim.describe.sections import Compute
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
-from dpsim.machines.machine import load_device
+from dpsim.machines.machine import devices_with, load_device
 from dpsim.models import Model
 from dpsim.models.compute import (
     DEFAULT_EFFICIENCY,
@@ -199,10 +199,12 @@ class Pace:
         """What one device of this kind could do [FLOP/s]; Refused where it lacks the dtype."""
         device = self.kinds[kind]
         assert device is not None
+        dtype = self.work.precision.compute
         try:
-            return device.peak_for(self.work.precision.compute)
+            return device.peak_for(dtype)
         except ValueError as error:
-            raise Refused(str(error), ("precision", "compute")) from None
+            have = f"; {dtype} is on {', '.join(devices_with(dtype))}" if dtype == "nvfp4" else ""
+            raise Refused(f"{error}{have}", ("precision", "compute")) from None
 
     def times(
         self, samples: float, model: Model | None = None, kind: int = 0

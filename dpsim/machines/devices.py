@@ -23,9 +23,6 @@ LinkKind = Literal[
 #: wires that belong to the devices they join
 PEER_LINKS = ("nvlink", "nvswitch", "xgmi", "ici")
 
-#: devices that multiply in NVFP4, of which data sheets tell the rate
-_FOUR_BITS = "B200, B300, GB200, GB300, RTX PRO 6000 and RTX 5090"
-
 #: what programs have of the memory that a device is sold with, as a share of it, where nobody has
 #: told: least, point and most of the devices of which it was told (topologies/devices).  Those with
 #: error correction in GDDR have least, those whose data sheets say decimal GB most
@@ -112,8 +109,6 @@ class Device:
     def peak_for(self, dtype: str) -> float:
         """Peak FLOP/s for arithmetic in `dtype`; ValueError names the dtypes the device states."""
         if dtype not in self.peak:
-            if dtype == "nvfp4":
-                raise ValueError(f"{self.name} has no tensor cores for NVFP4; {_FOUR_BITS} have")
             raise ValueError(
                 f"{self.name} states no peak for {dtype}; it has {', '.join(self.peak)}"
             )

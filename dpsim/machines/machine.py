@@ -246,6 +246,11 @@ def device_names() -> tuple[str, ...]:
     return _names(folder, stamp(folder))
 
 
+def devices_with(dtype: str) -> list[str]:
+    """Those of which a peak in `dtype` is known."""
+    return [name for name in device_names() if dtype in load_device(name).peak]
+
+
 @lru_cache(maxsize=4)
 def _names(folder: Path, _: object) -> tuple[str, ...]:
     """What is described in `folder`, which has that stamp."""

@@ -98,9 +98,9 @@ class Layer:
     inside        elements per sample of the gradients that its backward has at most at a time
     inside_bytes  bytes per sample that it has beside these, where they are stated in bytes
     logits        elements per sample that a loss follows; `activations` counts them in 32 bit
-    fp8_saves     bytes per sample by which fp8 keeps less than bf16: inputs of products that
-                  nothing else keeps
-    fp8_replicated   of these, what every rank saves when ranks split the layer between them but
+    cast_saves    bytes per sample by which inputs of products that nothing else keeps are fewer
+                  where they are cast to 8 bits than in 16 (in 4: `few_bits.saved_bytes`)
+    cast_replicated   of these, what every rank saves when ranks split the layer between them but
                   not the sequence
     again_flop, again_bytes, again_kernels   the forward work that recomputing attention does again
     op_flop       FLOP per sample of the products that are done again with `activations_op`
@@ -165,8 +165,8 @@ class Layer:
     inside: float = 0.0
     inside_bytes: float = 0.0
     logits: float = 0.0
-    fp8_saves: float = 0.0
-    fp8_replicated: float = 0.0
+    cast_saves: float = 0.0
+    cast_replicated: float = 0.0
     again_flop: float = 0.0
     again_bytes: float = 0.0
     again_kernels: Annotated[int, Check(0, 10**9)] = 0

@@ -62,7 +62,7 @@ def _part(layer: Layer, ranks: int, load: float, sorted_again: bool) -> Layer:
         eager=layer.eager * load,
         inside=layer.inside * load,
         inside_bytes=layer.inside_bytes * load,
-        fp8_saves=layer.fp8_saves * load,
+        cast_saves=layer.cast_saves * load,
         op_flop=layer.op_flop * load,
         routed=layer.routed * load,
         streamed=streamed and streamed.times(load),

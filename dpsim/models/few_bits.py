@@ -1,12 +1,12 @@
 """What computing in 8 or 4 bits leaves in 16: casts, attention, embeddings and heads.
 
 In fp8 and nvfp4 the products with a block's weights run in few bits, and nothing else does:
-attention over pairs of tokens, embeddings and the head stay in 16 (NVIDIA/TransformerEngine;
-pytorch/torchtitan `torchtitan/components/quantization/float8.py`, whose filter leaves `output`
-out), and so do whole blocks that are told to.  Operands are cast before their product: forward
-casts the inputs of products, backward the gradients of their outputs; what neighbours share (q, k
-and v; gate and up) is cast once.  Weights are cast once a step, whatever its micro-batches, which
-is left out.
+attention over pairs of tokens, convolutions, embeddings and the head stay in 16
+(NVIDIA/TransformerEngine; pytorch/torchtitan `torchtitan/components/quantization/float8.py`, whose
+filter leaves `output` out), and so do whole blocks that are told to.  Operands are cast before
+their product: forward casts the inputs of products, backward the gradients of their outputs; what
+neighbours share (q, k and v; gate and up) is cast once.  Weights are cast once a step, whatever its
+micro-batches, which is left out.
 
 fp8.  Every operand is scaled by its largest element: it is read twice and written once, by kernels
 of their own.  A hand-tuned library knows its scales from steps before: norms and activations write
@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from dpsim.core.dtypes import OPERANDS, rest_of
+from dpsim.core.dtypes import OPERANDS
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
@@ -66,15 +66,21 @@ FOUR_SHARES = {100: 0.75, 103: 0.60, 120: 0.65}
 
 
 def is_cast(layer: Layer, dtype: str) -> bool:
-    """Whether products of `layer` run in 8 or 4 bits."""
-    return dtype in OPERANDS and bool(layer.unit) and not layer.wide
+    """Whether products of `layer` run in 8 or 4 bits: not where most of it are convolutions, of
+    which Transformer Engine has none and torchao leaves all as they are (pytorch/ao
+    torchao/float8/float8_linear_utils.py)."""
+    if dtype not in OPERANDS or not layer.unit or layer.wide:
+        return False
+    matrices = sum(prod(shape) for shape in _multiplied(layer))
+    windows = sum(t.elements for t in layer.tensors if len(t.shape) > 2 and not layer.experts)
+    return windows <= matrices
 
 
 def products_share(device: Device, dtype: str) -> float:
     """What products in `dtype` reach of the share of the peak that wide ones in 16 bits do [1]."""
     if dtype == "nvfp4":
-        known = [share for low, share in FOUR_SHARES.items() if low <= device.compute_capability]
-        return known[-1] if known else FOUR_SHARES[100]
+        known = [low for low in FOUR_SHARES if low <= device.compute_capability]
+        return FOUR_SHARES[max(known, default=100)]
     if dtype == "fp8":
         return BLACKWELL_SHARE if device.generation == "blackwell" else PRODUCTS_SHARE
     return 1.0
@@ -93,21 +99,32 @@ def saved_bytes(layer: Layer, dtype: str) -> float:
     (transformer_engine/pytorch/module/linear.py)."""
     if not is_cast(layer, dtype):
         return 0.0
-    return layer.fp8_saves * (2.0 - OPERANDS[dtype]) / (2.0 - OPERANDS["fp8"])
+    return layer.cast_saves * (2.0 - OPERANDS[dtype]) / (2.0 - OPERANDS["fp8"])
 
 
 def copied_bytes(layer: Layer, dtype: str) -> float:
     """Bytes of the matrices of `layer` that TransformerEngine keeps in 4 bits, both ways, beside
     those in 16: cast in a step's first micro-batch for all of them
     (transformer_engine/pytorch/module/base.py, get_weight_workspace).  Those in 8 bits are what is
-    kept in place of 16 (`fp8_param_gather`), and count as these."""
+    kept in place of 16 (`fp8_param_gather`), and count as these.  Megatron is known to; whether
+    other systems keep them is not, and theirs are left out."""
     if dtype != "nvfp4" or not is_cast(layer, dtype):
         return 0.0
-    return 2.0 * OPERANDS[dtype] * sum(t.elements for t in layer.tensors if len(t.shape) > 1)
+    return 2.0 * OPERANDS[dtype] * sum(prod(shape) for shape in _multiplied(layer))
+
+
+def _multiplied(layer: Layer) -> list[tuple[int, ...]]:
+    """Shapes of the matrices of `layer` that products are with, those of all experts in one: not of
+    biases, of which experts have a matrix too, nor of convolutions."""
+    most = 3 if layer.experts else 2
+    found = [one.shape for one in layer.tensors if not one.name.endswith("bias")]
+    return [shape for shape in found if 2 <= len(shape) <= most]
 
 
 def cast_bytes(layer: Layer, dtype: str) -> tuple[float, float]:
-    """Bytes at the memory's rate that forward and backward take to cast an element."""
+    """Bytes at the memory's rate that forward and backward take to cast an element: as a
+    hand-tuned library does, whatever the strategy, unless kernels are torch's or a compiler's
+    (`execution`)."""
     library = layer.streamed is None or layer.library
     if dtype == "nvfp4":
         each = FOUR_LIBRARY_CAST_BYTES if library else FOUR_CAST_BYTES
@@ -120,7 +137,7 @@ def cast_bytes(layer: Layer, dtype: str) -> tuple[float, float]:
 
 def cast_elements(layer: Layer, samples: float) -> tuple[float, float]:
     """Elements that forward and backward cast in a micro-batch of `samples` samples."""
-    matrices = [t.shape for t in layer.tensors if len(t.shape) >= 2 and not t.name.endswith("bias")]
+    matrices = _multiplied(layer)
     weights = sum(prod(shape) for shape in matrices)
     if not weights:
         return 0.0, 0.0
@@ -132,19 +149,16 @@ def cast_elements(layer: Layer, samples: float) -> tuple[float, float]:
 
 
 def kept_wide(model: Model, precision: Precision) -> Model:
-    """`model` whose first and last blocks stay in 16 bits, so many as `precision` says; Refused
-    where it has fewer, or where nothing runs in fewer bits."""
+    """`model` whose first and last blocks stay in 16 bits, so many as `precision` says, if others
+    run in fewer and durations are not given; Refused where it has fewer."""
     first, last = precision.wide_first, precision.wide_last
-    if not first + last:
+    given = all(layer.forward is not None for layer in model.layers)
+    if not first + last or precision.compute not in OPERANDS or given:
         return model
-    where = ("precision", "wide_first" if first else "wide_last")
-    if rest_of(precision.compute) == precision.compute:
-        message = f"blocks are computed in {precision.compute} anyway; it goes with fp8 and nvfp4"
-        raise Refused(message, where)
     blocks = list(dict.fromkeys(layer.unit for layer in model.layers if layer.unit))
     if first + last > len(blocks):
         message = f"{first + last} blocks in 16 bits, and {model.name} has {len(blocks)}"
-        raise Refused(message, where)
+        raise Refused(message, ("precision", "wide_first" if first else "wide_last"))
     wide = {*blocks[:first], *blocks[len(blocks) - last :]}
     layers = tuple(replace(layer, wide=layer.unit in wide) for layer in model.layers)
     return replace(model, layers=layers)

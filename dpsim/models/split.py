@@ -197,13 +197,13 @@ def _model_part(model: Model, ranks: int, sequence: bool, whole_experts: bool) -
 
 
 def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
-    whole, everywhere = (0.0, 0.0) if sequence else (layer.replicated, layer.fp8_replicated)
+    whole, everywhere = (0.0, 0.0) if sequence else (layer.replicated, layer.cast_replicated)
     timed = layer.forward is not None and layer.backward is not None
 
     def share(elements: float) -> float:
         return min(whole, elements) + (elements - min(whole, elements)) / ranks
 
-    saves = everywhere + (layer.fp8_saves - everywhere) / ranks
+    saves = everywhere + (layer.cast_saves - everywhere) / ranks
     return replace(
         layer,
         tensors=_parts(layer, ranks, flat=timed),
@@ -223,7 +223,7 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         eager_op=layer.eager_op if not sequence else layer.eager_op / ranks,
         rms=layer.rms / (ranks if sequence else 1),
         logits=layer.logits / ranks,
-        fp8_saves=saves,
+        cast_saves=saves,
         activations_full=share(layer.activations_full),
         again_flop=layer.again_flop / ranks,
         again_bytes=layer.again_bytes / ranks,

@@ -9,6 +9,7 @@ from dpsim.cases.case import Case
 from dpsim.compile.loaders import Loader
 from dpsim.compile.strategies.megatron import Megatron
 from dpsim.core import plugins
+from dpsim.core.dtypes import OPERANDS
 from dpsim.models.memory import kept_bytes
 
 
@@ -17,6 +18,7 @@ def unused(case: Case) -> Iterator[str]:
     scenario, layers = case.scenario, case.model.layers
     precision = case.precision
     yield from _own_dtype(case)
+    yield from _wide(case)
     dtype, asked = precision.compute, scenario.recompute
     kept = any(kept_bytes(one, dtype, asked) < kept_bytes(one, dtype, "none") for one in layers)
     if asked != "none" and not kept:
@@ -55,6 +57,19 @@ def _own_dtype(case: Case) -> Iterator[str]:
     hint = hint if precision.reduce == "fp32" else ""
     own = "fp32" if wide else "their own dtype"
     yield f"precision.reduce changes nothing: {name} sends gradients in {own}{hint}"
+
+
+def _wide(case: Case) -> Iterator[str]:
+    """That blocks which should stay in 16 bits would have no fewer, or are given durations."""
+    precision = case.precision
+    why = ""
+    if precision.compute not in OPERANDS:
+        why = f"precision.compute is none of {', '.join(OPERANDS)}"
+    elif all(layer.forward is not None for layer in case.model.layers):
+        why = "the durations of layers are given"
+    for key in ("wide_first", "wide_last"):
+        if why and getattr(precision, key):
+            yield f"precision.{key} changes nothing: {why}"
 
 
 def _stays(case: Case) -> Iterator[str]:

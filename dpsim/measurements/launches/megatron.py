@@ -36,13 +36,14 @@ _NUMBERS = {
 _FOREIGN = {
     "num_experts": "experts: take a model with experts (--model mixtral-8x7b-v0.1)",
     "expert_model_parallel_size": "experts: set parallel.expert",
-    "fp8_format": "fp8: set precision.compute",
     "use_torch_fsdp2": "FSDP2 in Megatron: set strategy: {kind: fsdp}",
     "cpu_offloading_num_layers": "offloading of activations is not modelled",
 }
 #: --cp-comm-type: Megatron-LM megatron/core/model_parallel_config.py
 _CONTEXTS = {"p2p": "ring", "a2a": "ulysses", "allgather": "all_gather", "all_gather": "all_gather",
              "a2a+p2p": "hierarchical"}  # fmt: skip
+#: what makes products run in fewer than 16 bits
+_FEW = "--fp8-format or --fp4-format"
 _GPT_WORDS, _LLAMA_WORDS = 50257, 32000
 
 
@@ -217,27 +218,43 @@ def _precision(started: Started) -> None:
             if name == "bf16" and started.draft.get("strategy.grad_reduce_in_fp32") is None:
                 why = "--bf16 accumulates and reduces gradients in fp32"
                 started.draft.assume("strategy.grad_reduce_in_fp32", True, why)
-    _four_bits(started)
+    _few_bits(started)
 
 
-def _four_bits(started: Started) -> None:
-    """Products in NVFP4, and the blocks at either end that stay in 16 bits, one each unless told
-    (megatron/core/transformer/transformer_config.py)."""
-    if not started.flag(("fp4_format",)):
-        return
+def _few_bits(started: Started) -> None:
+    """Products in 8 bits or in NVFP4."""
+    four, eight = started.flag(("fp4_format",)), started.flag(("fp8_format",))
     recipe = (started.flag(("fp4_recipe",)) or ("", "nvfp4"))[1].lower()
-    if recipe != "nvfp4":
+    if four and eight:
+        both = f"{_spelt(started, 'fp4_format')} beside {_spelt(started, 'fp8_format')}"
+        raise Refused(
+            f"line {started.where('fp4_format')}: {both}: one of them; Megatron refuses both too"
+        )
+    few = (bool(four) and recipe == "nvfp4") or bool(eight)
+    if few:
+        name, dtype = ("fp4_format", "nvfp4") if four else ("fp8_format", "fp8")
+        line = started.where(name)
+        started.draft.take("precision.compute", dtype, _spelt(started, name), line)
+    elif four:
         why = "of formats in 4 bits nvfp4 alone is modelled"
         started.draft.find(f"--fp4-recipe {recipe[:40]}: {why}")
-        return
-    said, line = _spelt(started, "fp4_format"), started.where("fp4_format")
-    started.draft.take("precision.compute", "nvfp4", said, line)
-    if not started.flag(("first_last_layers_bf16",)):
-        return
+    _wide(started, few)
+
+
+def _wide(started: Started, few: bool) -> None:
+    """Blocks at either end that stay in 16 bits where others have `few`: one each unless told, and
+    none without the switch (megatron/core/fp8_utils.py, is_first_last_bf16_layer)."""
+    switch = "first_last_layers_bf16"
+    asked, line = started.flag((switch,)) is not None, started.where(switch)
+    if asked and not few:
+        why = "everything is in 16 bits, for no format of fewer is taken"
+        started.draft.ignore(_spelt(started, switch), why, line)
     for end, path in (("start", "precision.wide_first"), ("end", "precision.wide_last")):
-        told = started.number((f"num_layers_at_{end}_in_bf16",))
-        where = started.where("first_last_layers_bf16")
-        started.draft.take(path, *(told or (1, _spelt(started, "first_last_layers_bf16"), where)))
+        told = started.number((f"num_layers_at_{end}_in_bf16",), least=0)
+        if asked and few:
+            started.draft.take(path, *(told or (1, _spelt(started, switch), line)))
+        elif told:
+            started.draft.ignore(told[1], f"without --first-last-layers-bf16 and {_FEW}", told[2])
 
 
 def _switches(started: Started) -> None:

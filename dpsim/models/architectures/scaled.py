@@ -63,7 +63,7 @@ def _scaled(layer: Layer, ratio: float, work: float) -> Layer:
         activations=layer.activations * work,
         activations_full=layer.activations_full * work,
         activations_selective=layer.activations_selective * work,
-        fp8_saves=layer.fp8_saves * work,
+        cast_saves=layer.cast_saves * work,
         again_flop=layer.again_flop * work,
         again_bytes=layer.again_bytes * work,
         replicated=layer.replicated * work,
