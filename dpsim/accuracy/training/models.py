@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.rules import told
-from dpsim.accuracy.training.experts import sparse_model
+from dpsim.accuracy.training.experts import named_with_experts, sparse_model
 from dpsim.accuracy.training.shapes import SHAPES
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
@@ -53,7 +53,7 @@ def choose_model(
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
     words, plain = vocabulary().models, name.lower().strip()
-    if words.experts.search(plain):
+    if named_with_experts(plain):
         data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)
         return ModelChoice(data, True, note)
     for keys, _ in told(words.images, plain):
