@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dpsim.accuracy.training.experts import has_experts, shared_among
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
 from dpsim.accuracy.training.series import play_series
@@ -56,6 +57,18 @@ def point(tmp_path: Path, **changes: Any) -> MeasuredCase:
         ("Nemotron-3-Nano-30B-A3B", "nemotron-3-nano-30b-a3b"),
         ("DBRX", "dbrx"),
         ("OLMoE-1B-7B", "olmoe-1b-7b"),
+        # the same names with blanks, underscores, or less of them, and as MLPerf writes them
+        ("Qwen3-235B", "qwen3-235b-a22b"),
+        ("Qwen3_235B_A22B", "qwen3-235b-a22b"),
+        ("Qwen3 30B A3B", "qwen3-30b-a3b"),
+        ("DeepSeek V3", "deepseek-v3"),
+        ("DeepSeek_V3", "deepseek-v3"),
+        ("DeepSeek-V3 671B", "deepseek-v3"),
+        ("DeepSeek_R1", "deepseek-v3"),
+        ("gpt oss 120b", "gpt-oss-120b"),
+        ("Kimi K2", "kimi-k2"),
+        ("Gemma 4 26B", "gemma-4-26b-a4b"),
+        ("Nemotron 3 Nano", "nemotron-3-nano-30b-a3b"),
     ],
 )
 def test_a_model_with_experts_is_known_by_its_name(name: str, known: str) -> None:
@@ -98,6 +111,11 @@ def test_mixtral_is_what_its_own_description_makes() -> None:
     [
         ({"model": "Phi-3.5-MoE"}, r"'Phi-3.5-MoE' are not known: .* a family \(Llama 3"),
         ({"model": "grok-1"}, "experts of 'grok-1' are not known"),
+        ({"model": "Grok 1", "params_m": 314000}, "experts of 'Grok 1' are not known"),
+        ({"model": "Llama 4 Maverick 400B"}, "experts of 'Llama 4 Maverick 400B' are not known"),
+        ({"model": "Llama_4_Scout", "params_m": 109000}, "experts of 'Llama_4_Scout' are not"),
+        ({"model": "GLM 4.5", "params_m": 355000}, "experts of 'GLM 4.5' are not known"),
+        ({"model": "DeepSeek V2", "params_m": 236000}, "experts of 'DeepSeek V2' are not known"),
         ({"model": "Llama-3 MoE 8 experts", "params_m": 9230}, "how many a token takes"),
         ({"model": "MoE 8 experts top-2", "params_m": 9230}, "and a family"),
         ({"model": "Llama-3 MoE 64 experts top-2"}, "params_m, of all experts together"),
@@ -109,6 +127,19 @@ def test_experts_that_are_not_known_are_refused_with_what_is_missing(
 ) -> None:
     with pytest.raises(Refused, match=missing):
         point(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["DeepSeek-R1-Distill-Llama-8B", "DeepSeek_R1_Distill_Qwen_7B", "DeepSeek 67B", "Llama-4B",
+     "Nemotron-3-Nano-4B"],
+)  # fmt: skip
+def test_a_dense_model_stays_one_whatever_its_name_shares_with_models_of_experts(
+    tmp_path: Path, name: str
+) -> None:
+    (row,) = rows_of(tmp_path, {"model": name, "params_m": 8000})
+    assert not has_experts(row)
+    assert "experts" not in choose_model(name, "LLM", 8e9, 4096).data
 
 
 # -- how ranks share them out, and how tokens are routed ------------------------------------------
@@ -135,7 +166,7 @@ def test_ranks_that_share_experts_out_are_told_by_column_or_words(
 
 
 def test_without_a_word_of_it_every_rank_has_all_experts(tmp_path: Path) -> None:
-    for detail in ("", "no expert parallelism", "without EP"):
+    for detail in ("", "no expert parallelism", "without EP", "EP not used", "ep 3 of 10 measured"):
         assert "parallel" not in point(tmp_path, strategy_detail=detail).data
     dense = point(tmp_path, model="Llama-2-7B", strategy_detail="EP4")
     assert "parallel" not in dense.data
@@ -144,6 +175,10 @@ def test_without_a_word_of_it_every_rank_has_all_experts(tmp_path: Path) -> None
 def test_expert_parallelism_of_unknown_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="ep: expert parallelism of unknown size"):
         point(tmp_path, strategy="FSDP+EP")
+    for cell in ("8 or 16", "unknown"):
+        (row,) = rows_of(tmp_path, {"ep": cell})
+        with pytest.raises(Refused, match=f"ep: '{cell}' is not one number"):
+            shared_among(row)
     with pytest.raises(Refused, match="3 does not divide data, 16"):
         _ = point(tmp_path, ep=3).case.mesh
 
@@ -172,6 +207,13 @@ def test_routing_is_what_the_row_says(
     assert found.data.get("moe") == moe
     assumed = "experts are assumed to get as many tokens each, and none is dropped"
     assert (assumed in found.notes) is (moe is None)
+
+
+@pytest.mark.parametrize("note", ["HBM capacity=80", "memory capacity 80 GB"])
+def test_a_capacity_of_memory_is_none_of_experts(tmp_path: Path, note: str) -> None:
+    assert "moe" not in point(tmp_path, ep=4, notes=note).data
+    told = point(tmp_path, ep=4, notes=f"{note}; capacity factor of 1.5")
+    assert told.data["moe"] == {"capacity": 1.5}
 
 
 def test_experts_that_are_not_packed_are_told_and_widen_what_follows(tmp_path: Path) -> None:

@@ -663,6 +663,21 @@ def test_an_interval_holds_all_micro_batches(tmp_path: Path) -> None:
     assert outcome.status == "predicted"
     assert "assumed micro-batches of one sequence (88%)" in outcome.machine
     assert "or micro-batches of four sequences (4%)" in outcome.machine
+    row = row_of(tmp_path, **UNSAID)
+    cases = [measured_case(row, reading=one).case for one in platform_of(row).readings]
+    steps = [step_time(case) for case in cases]
+    assert len(set(steps)) == 3
+    assert outcome.low is not None
+    assert outcome.high is not None
+    assert outcome.low <= min(steps) < max(steps) <= outcome.high
+    # quicker ones than the usual move the lower end alone
+    told = tuple((UNSAID | {"batch_per_gpu": 1}).values())
+    (alone,) = validated_training(
+        write(tmp_path / "t.csv", [told], tuple(UNSAID)), calibrate="none"
+    ).outcomes
+    assert min(steps) < steps[0] == max(steps)
+    assert outcome.low < 0.99 * (alone.low or 0.0)
+    assert outcome.high <= 1.01 * (alone.high or 0.0)
 
 
 @pytest.mark.parametrize("detail", ["interleaved, 2 chunks", "virtual pipeline 2", "VPP=2"])

@@ -13,6 +13,7 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics.explicit import ExplicitNode
+from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine
 
 #: line rate [Gbit/s] from which on NICs beside a total are a possible reading of it
@@ -85,12 +86,12 @@ def nics_of(
     """The NICs of a node, None where nothing is said and the machine's own are taken.
 
     `usual` is the line rate of one NIC beside such an accelerator [Gbit/s]; `notes` grow by what
-    is assumed.
+    is assumed.  Slices of TPUs are joined by their data centre's network, whatever it is called.
     """
     own, gpus = _own(machine), machine.gpus_per_node
     read = _settled(_read(told, gpus, notes), told, asked)
     notes += [read.note] if read.note else []
-    kind = _by_fabric(told, read)
+    kind = own.kind if isinstance(machine.node, Torus) else _by_fabric(told, read)
     of_kind_alone = read.count is None and read.rate is None and told.total is None
     if not read.numbers and told.total is None:
         return _untold(told, machine, Usual(own, usual), kind, notes, asked)
@@ -104,7 +105,7 @@ def nics_of(
     if whole is None:
         whole = _whole(read, Usual(own, usual), gpus, kind, told.asked and not told.named, asked)
     _require_possible(whole, kind, read, told, machine)
-    kind = _rdma(kind, read, told, whole, notes)
+    kind = kind if isinstance(machine.node, Torus) else _rdma(kind, read, told, whole, notes)
     platform = told.named and kind == own.kind and read.count is None
     each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
     nics = _split(whole, read, each, most, notes)

@@ -32,7 +32,7 @@ from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
-from dpsim.accuracy.slices import chips_of, joined
+from dpsim.accuracy.slices import chips_of, joined, of_chips
 from dpsim.accuracy.words import Board, Family, WiredNode, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
@@ -202,10 +202,13 @@ def _reading(
     outside: list[str] = []
     nics = None
     if network.total is not None or not joined(chosen, told.ranks, gpus, network.parts, outside):
-        nics = nics_of(network.of_a_node(share, named), chosen, family.nic, outside, asked)
+        node, told_of = of_chips(chosen, gpus), network.of_a_node(share, named)
+        nics = nics_of(told_of, node, family.nic, outside, asked)
     notes += outside if network.asked else []  # a network that nothing crosses needs no assumption
     cluster = {"machine": name, "device": device, "gpus_per_node": gpus}
     cluster |= nics.cluster() if nics else {}
+    if isinstance(chosen.node, Torus) and nics and nics.count == gpus:
+        del cluster["nics_per_node"]  # one for every chip, as slices have
     if isinstance(chosen.node, Processors):
         kind = str(cluster.get("inter_node_kind", "ethernet"))
         cluster["inter_node_latency"] = vocabulary().network.host_latency.get(kind)

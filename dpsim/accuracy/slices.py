@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import replace
 
-from dpsim.accuracy.grammar import networks
+from dpsim.accuracy.grammar import GPU, NODE, chosen, networks
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.fabrics.torus import Torus
-from dpsim.machines.machine import Machine
+from dpsim.machines.machine import MOST_NICS, Machine
+
+
+def counted(text: str) -> int | None:
+    """How many slices `text`, in lower case, counts; None where it counts none."""
+    found = vocabulary().slices.counted.search(text)
+    if found is None:
+        return None
+    told = next(group for group in found.groups() if group)
+    return int(told) if told.isdigit() else vocabulary().network.spoken[told]
 
 
 def chips_of(torus: Torus, chips: int, accelerator: str, notes: list[str]) -> int:
     """The chips of a slice of `chips` in all: all in one, unless the words of the `accelerator`
     tell several ("TPU v6e, 2 slices"); of more chips than any slice has, those of as few equal
     slices as there may be.  Adds a note."""
-    counted = vocabulary().slices.counted.search(accelerator)
-    told = int(counted[1]) if counted else 0
+    told = counted(accelerator) or 0
     known = [math.prod(shape) for shape in torus.shapes]
     fewest = min((chips // n for n in known if chips % n == 0), default=1)
     slices = told or (fewest if chips > max(known) else 1)
@@ -30,18 +39,38 @@ def chips_of(torus: Torus, chips: int, accelerator: str, notes: list[str]) -> in
     return each
 
 
+def of_chips(machine: Machine, chips: int) -> Machine:
+    """`machine` with a slice of so many `chips` for a node, each with its share of the network."""
+    if not isinstance(machine.node, Torus):
+        return machine
+    return replace(machine, gpus_per_node=chips, nics_per_node=min(chips, MOST_NICS))
+
+
 def joined(
-    machine: Machine, ranks: int | None, chips: int, parts: Iterable[str], notes: list[str]
+    machine: Machine, ranks: int | None, chips: int, parts: Sequence[str], notes: list[str]
 ) -> bool:
     """Whether slices of so many `chips` are joined by a network of which the `parts` of a text tell
-    no number: the data centre's, as the machine has it for each chip; adds a note."""
+    no number: the data centre's, as the machine has it for each chip; adds a note.
+
+    Raises Refused where they tell a rate and not of what: a slice has a NIC for every chip, or for
+    every host, and one rate may be any part of that.
+    """
     if not isinstance(machine.node, Torus) or (ranks or chips) <= chips:
         return False
-    if any(phrase.numbers for phrase in networks(parts)):
-        return False
-    link = machine.network.link  # type: ignore[union-attr]
-    notes.append(
-        f"Slices are joined by the data centre's network, {link.bandwidth * 8e-9:g} Gbit/s a chip "
-        "(Cloud TPU documentation)."
-    )
-    return True
+    read = chosen(networks(parts), None, chips, [])
+    if not read.numbers:
+        link = machine.network.link  # type: ignore[union-attr]
+        source = machine.sources["network.link.bandwidth"]
+        notes.append(
+            f"Slices are joined by the data centre's network, {link.bandwidth * 8e-9:g} Gbit/s a "
+            f"chip ({source})."
+        )
+        return True
+    if read.count is None and not (read.rate and read.rate.of in (GPU, NODE)):
+        told = " ; ".join(part.strip() for part in parts)
+        message = (
+            f"{told[:60]!r} does not tell whether its rate is a chip's or a host's; '100 Gbit/s "
+            "per chip' or 'per host' would"
+        )
+        raise Refused(message, ("inter_node",))
+    return False

@@ -300,7 +300,9 @@ class StrategyWords:
     shared_out: Words
     interleaved: Words
     chunks: Words
+    layout: Words
     one_f_one_b: Words
+    ring: Words
     denied: Words
     perhaps: Words
 

@@ -19,7 +19,8 @@ from dpsim.machines.fabrics import Network, NodeFabric
 from dpsim.machines.storage import Storage
 from dpsim.machines.topology import AS_IT_IS, Crossing, Topology
 
-UpTo1024 = Annotated[int, Check(0, 1024)]
+MOST_NICS = 1024
+UpTo1024 = Annotated[int, Check(0, MOST_NICS)]
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 

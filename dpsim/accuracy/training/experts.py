@@ -78,19 +78,28 @@ def _shaped(
     )
 
 
+def named_with_experts(plain: str) -> bool:
+    """Whether a model called that, in lower case, is one of experts: one that comes with dpsim, or
+    one that its words tell."""
+    words = vocabulary().models
+    return first(words.sparse, plain) is not None or words.experts.search(plain) is not None
+
+
 def has_experts(row: TrainingRow) -> bool:
     """Whether the model of `row` is one of experts."""
-    return vocabulary().models.experts.search(row.text("model").lower()) is not None
+    return named_with_experts(row.text("model").lower())
 
 
 def shared_among(row: TrainingRow) -> int:
     """How many ranks share the experts of `row` out: as column ep or its words say, else one.
 
-    Raises Refused where expert parallelism is named without its size.
+    Raises Refused where column ep holds no number, or expert parallelism is named without its size.
     """
     if not has_experts(row):
         return 1
-    if row.text("ep"):
+    if cell := row.text("ep"):
+        if row.get("ep") is None:
+            raise Refused(f"ep: {cell[:60]!r} is not one number; 1 is none, and empty as words say")
         return row.count("ep")
     words, text = vocabulary().experts, _said(row)
     found = words.parallel.search(text)

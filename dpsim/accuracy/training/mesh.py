@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsim.accuracy.training.experts import shared_among
-from dpsim.accuracy.training.models import ModelChoice, blocks_of
+from dpsim.accuracy.training.layouts import layers_of, layout_of, loaded
+from dpsim.accuracy.training.models import ModelChoice, blocks_of, modules_of
 from dpsim.accuracy.training.strategies import date_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -72,10 +73,10 @@ class RowMesh:
             found["parallel"] |= self._whole_experts(notes)
         if self.context > 1:
             found["parallel"]["context"] = self.context
-            found |= self._attending(notes)
+            found |= self._attending(row, model, notes)
         if self.pipeline > 1:
             found["schedule"] = self._schedule(row, model, notes)
-            found |= self._stages(row, model, notes)
+            found |= self._stages(row, model, found["schedule"].get("chunks", 1), notes)
         if self.corrected:
             notes.append(
                 f"dp says {row.count('dp')}, but {row.gpus} GPUs make {self.replicas} replicas of "
@@ -97,8 +98,10 @@ class RowMesh:
         """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise; interleaved where the
         row says of how many chunks, or where its code is known to."""
         words, text = vocabulary().strategies, row.text("strategy_detail").lower()
-        stated = words.chunks.search(text)
-        chunks = int(stated[1] or stated[2]) if stated else 0
+        found = words.chunks.search(text)
+        chunks = int(found[1] or found[2]) if found else 0
+        laid_out = self._laid_out(row, chunks)
+        stated, chunks = bool(found or laid_out), laid_out or chunks
         if not stated and words.interleaved.search(text):
             raise Refused(f"the chunks of the interleaved pipeline are not known ({text[:60]})")
         plain = words.one_f_one_b.search(text)
@@ -109,6 +112,16 @@ class RowMesh:
         if chunks > 1:
             return {"kind": "interleaved_1f1b", "chunks": chunks}
         return {"kind": "one_f_one_b"}
+
+    def _laid_out(self, row: TrainingRow, chunks: int) -> int:
+        """The chunks that the layout of the pipeline of `row` makes, 0 where none is said; Refused
+        where those that it says beside it, if any, are others."""
+        stages = len(layout_of(row))
+        made = stages // self.pipeline
+        if stages % self.pipeline or (stages and chunks not in (0, made)):
+            told = f"{chunks} chunks of {self.pipeline} ranks" if chunks else f"pp {self.pipeline}"
+            raise Refused(f"strategy_detail: a layout of {stages} stages contradicts {told}")
+        return made
 
     def _chunks(self, row: TrainingRow, model: ModelChoice) -> int:
         """The chunks of a stage in NVIDIA's code for MLPerf where a row does not say; 0 elsewhere.
@@ -126,24 +139,42 @@ class RowMesh:
         counted = next((n for n in (blocks, blocks + 2) if n % share == 0), 0)
         return counted // share
 
-    def _stages(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
-        """Which blocks a stage holds, where not the same number: embedding and loss may count as
-        a block each (Megatron-LM, megatron/core/transformer/transformer_config.py,
+    def _stages(
+        self, row: TrainingRow, model: ModelChoice, chunks: int, notes: list[str]
+    ) -> dict[str, Any]:
+        """Which blocks a stage holds, where not the same number: those that the row's layout says;
+        else embedding and loss, and the modules of multi-token prediction of a model that has
+        some, may count as a block each (Megatron-LM,
+        megatron/core/transformer/transformer_config.py,
         account_for_embedding_in_pipeline_split and the same of the loss)."""
-        blocks = blocks_of(model)
-        if blocks % self.pipeline and (blocks + 2) % self.pipeline == 0:
+        if layout := layout_of(row):
+            return {"stages": layers_of(layout, loaded(model))}
+        blocks, stages = blocks_of(model), self.pipeline * chunks
+        further = modules_of(model)
+        if any(blocks % n and (blocks + 2) % n == 0 for n in (self.pipeline, stages)):
             notes.append("embedding and loss count as a block each of their stages")
+        elif blocks % stages and further and (blocks + 2 + further) % stages == 0:
+            notes.append(
+                "embedding, loss and multi-token prediction count as a block each of their stages"
+            )
         elif not (self.cut or vocabulary().strategies.copies_out.search(_framework(row))):
             return {}
         return {"stages": "balanced"}
 
-    def _attending(self, notes: list[str]) -> dict[str, Any]:
+    def _attending(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
         """The section `context`.  torchtitan gathers keys and values unless told otherwise, of as
         many heads as queries have (pytorch/torchtitan at 9dec370, `torchtitan/config_manager.py`,
-        context_parallel_rotate_method, and `models/llama/model.py`, repeat_kv)."""
+        context_parallel_rotate_method, and `models/llama/model.py`, repeat_kv).  Windows of
+        attention go round no ring (NVIDIA/TransformerEngine,
+        transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py takes them
+        with all_gather and a2a alone): keys and values are gathered, unless the row says a ring."""
         if self.torch:
             notes.append("keys and values are gathered, a copy for each head of queries")
             return {"context": {"kind": "all_gather", "copied_keys": True}}
+        ring = vocabulary().strategies.ring.search(row.text("strategy_detail").lower())
+        if not ring and _windowed(model):
+            notes.append("keys and values are assumed to be gathered, for windows go round no ring")
+            return {"context": {"kind": "all_gather"}}
         notes.append("keys and values are assumed to go round a ring")
         return {}
 
@@ -166,6 +197,12 @@ class RowMesh:
                 f"global_batch {total:g} is no whole number of micro-batches of {micro:g}"
             )
         return round(count)
+
+
+def _windowed(model: ModelChoice) -> bool:
+    """Whether tokens of some layer look back at a window only."""
+    attended = (layer.attended for layer in loaded(model).layers)
+    return any(work is not None and work.window for work in attended)
 
 
 def _framework(row: TrainingRow) -> str:

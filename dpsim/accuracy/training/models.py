@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.rules import told
-from dpsim.accuracy.training.experts import sparse_model
+from dpsim.accuracy.training.experts import named_with_experts, sparse_model
 from dpsim.accuracy.training.shapes import SHAPES
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
@@ -53,7 +53,7 @@ def choose_model(
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
     words, plain = vocabulary().models, name.lower().strip()
-    if words.experts.search(plain):
+    if named_with_experts(plain):
         data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)
         return ModelChoice(data, True, note)
     for keys, _ in told(words.images, plain):
@@ -191,6 +191,18 @@ def blocks_of(model: ModelChoice) -> int:
     """Blocks of a decoder, which a named one has in its configuration; 0 of all else."""
     if "huggingface" not in model.data:
         return int(model.data.get("blocks", 0))
-    path = resources.files("dpsim.models") / "configs" / f"{model.data['huggingface']}.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = _configuration(model)
     return int(found.get("num_hidden_layers") or found["n_layer"])
+
+
+def modules_of(model: ModelChoice) -> int:
+    """Modules of multi-token prediction that the configuration of `model` has, behind its blocks."""
+    if "huggingface" not in model.data:
+        return 0
+    return int(_configuration(model).get("num_nextn_predict_layers") or 0)
+
+
+def _configuration(model: ModelChoice) -> dict[str, Any]:
+    path = resources.files("dpsim.models") / "configs" / f"{model.data['huggingface']}.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

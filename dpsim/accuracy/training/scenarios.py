@@ -16,6 +16,7 @@ from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_a
 from dpsim.accuracy.training.experts import routing_of
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
+from dpsim.accuracy.training.layouts import predicting
 from dpsim.accuracy.training.measured import measured
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
@@ -206,6 +207,7 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
         notes.append(f"sequences of {length:,} tokens are assumed")
     if found.note:
         notes.append(found.note)
+    found = predicting(row, found, notes) if mesh.pipeline > 1 else found
     return _adapted(row, _behind(row, found), notes)
 
 

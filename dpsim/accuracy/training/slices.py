@@ -7,8 +7,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dpsim.accuracy.slices import counted
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
+from dpsim.core.record import Refused
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import load_machine
 
@@ -20,16 +22,22 @@ _COLUMNS = (
 
 def slices_of(row: TrainingRow) -> int | None:
     """The slices of `row`, joined by the data centre's network: as counted, else as many as `dp`
-    where they are said to be its replicas; None where nothing is said, and of other devices."""
+    where they are said to be its replicas; None where nothing is said, and of other devices.
+
+    Raises Refused where several are told and nothing counts them."""
     if not vocabulary().tpus.search(row.text("accelerator").lower()):
         return None
     words, text = vocabulary().slices, " | ".join(map(row.text, _COLUMNS)).lower()
-    if told := words.counted.search(text):
-        return int(told[1])
+    if told := counted(text):
+        return told
     if words.one.search(text):
         return 1
     replicas = row.get("dp")
-    return int(replicas) if replicas and words.replicas.search(text) else None
+    if replicas and words.replicas.search(text):
+        return int(replicas)
+    if several := words.several.search(text):
+        raise Refused(f"notes: {several[0]!r} does not say how many; '2 slices' would")
+    return None
 
 
 def accelerator_of(row: TrainingRow) -> str:
@@ -43,8 +51,10 @@ def along_axes(row: TrainingRow, cluster: Mapping[str, Any]) -> dict[str, Any]:
     along those of the torus where it has as many, as MaxText's slices of v5p are made
     (gclouduniverse/reproducibility, Training/TPU-v5p/GPT3-175B-Maxtext: 4x8x64 and others)."""
     axes = vocabulary().strategies.axes.search(row.text("shard").lower())
+    if axes is None:
+        return {}
     torus = load_machine(cluster["machine"]).node
-    if axes is None or not isinstance(torus, Torus) or not torus.whole:
+    if not isinstance(torus, Torus) or not torus.whole:
         return {}
     shape = [int(axes[1]), int(axes[2]), row.count("tp")]
     cubes = math.prod(shape) == cluster["gpus_per_node"] and not any(
