@@ -299,6 +299,20 @@ def test_a_domain_over_several_trays_is_one_node() -> None:
     assert found.cluster["inter_node_bandwidth"] == "400 Gbit/s"
 
 
+def test_two_ports_of_every_nic_of_a_domain_make_its_rate() -> None:
+    """The total beside them makes as many NICs as are counted."""
+    found = platform(
+        accelerator="NVIDIA Blackwell Ultra GPU (GB300)",
+        gpus_per_node=4,
+        inter_node="4x ConnectX-8 Ethernet NDR 2x400 Gb/s",
+        inter_gbits_s=3200,
+    )
+    assert found.cluster["nics_per_node"] == 72
+    assert found.cluster["inter_node_bandwidth"] == "800 Gbit/s"
+    assert found.cluster["inter_node_kind"] == "roce"
+    assert not any("makes" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
@@ -311,6 +325,10 @@ def test_a_domain_over_several_trays_is_one_node() -> None:
         ("Omni-Path 100", "omni_path"), ("OPA", "omni_path"),
         ("4x Slingshot-11", "slingshot"), ("4x 100 Gb/s EFA", "efa"),
         ("GPUDirect-TCPX", "tcpx"), ("Fastrak", "tcpx"),
+        # a generation beside Ethernet is the speed of its ports, unless InfiniBand is said
+        ("4x ConnectX-8 Ethernet NDR 2x400 Gb/s", "roce"), ("8x ConnectX-7 RoCE NDR400", "roce"),
+        ("8x ConnectX-7 NDR InfiniBand (Ethernet for storage)", "infiniband"),
+        ("ConnectX-6 Ethernet HDR100", "ethernet"),
     ],
 )  # fmt: skip
 def test_every_kind_of_network_has_words(text: str, kind: str) -> None:
@@ -333,6 +351,8 @@ def test_every_kind_of_network_has_words(text: str, kind: str) -> None:
         ("8x HDR running at EDR", 8, 100), ("4x ConnectX-7 configured as HDR InfiniBand", 4, 200),
         ("2x200 Gb/s ConnectX-6 Dx", 2, 200), ("8 x 25 GB/s NICs", 8, 200),
         ("200 GB/s (8 x 25 GB/s) InfiniBand", 8, 200), ("4x 200 GB/s InfiniBand", 4, 200),
+        ("4x ConnectX-8 2x400 Gb/s", 4, 800), ("4x ConnectX-7 2x200 Gb/s RoCE", 4, 400),
+        ("2x ConnectX-6 2x100GbE TCP", 2, 200), ("8x 400G (2x200G) RoCE", 8, 400),
         ("8 InfiniBand NICs, 2 Tb/s", 8, 200), ("a3-megagpu-8g, 1,800 Gbps TCPXO", 8, 200),
     ],
 )  # fmt: skip

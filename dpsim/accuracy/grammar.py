@@ -4,11 +4,12 @@
     part    := [use ":"] fact* ["(" fact* ")"]
     fact    := count | rate | generation | kind | words that mean nothing here
     count   := N "x" | "x" N | N (NICs | ports | …) | one … eight | single- | dual- | quad-rail
-    rate    := N unit [for what] [direction]
+    rate    := [N "x"] N unit [for what] [direction]
 
 Units are bits and bytes as they are written (Gb/s, Gbps, GbE, GB/s, GiB/s, 400G); a rate holds
 per GPU, per NIC or per node, one way or both ways.  A rate that is what a count beside it makes
-of line rates is a node's: 1600 Gbit/s and 8 NICs.  What a part in brackets says fills what the
+of line rates is a node's: 1600 Gbit/s and 8 NICs.  A factor behind a count is of the ports of each
+NIC: 4x ConnectX-8 2x400 Gbit/s.  A generation (NDR) beside Ethernet or RoCE is its speed.  What a part in brackets says fills what the
 text before it leaves open.  A part that says again what an earlier one has said, and names a kind
 of network, a count or a use, begins another network; all others add to the one before.
 
@@ -44,6 +45,7 @@ _READ = " ⟨{}⟩ "
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PRODUCT = re.compile(r"(?<![\d.])(\d{1,3}) ?[x×*] ?(\d+(?:\.\d+)?)(?![\d.])")
 _FACTOR = re.compile(r"⟨rate⟩ {0,2}[x×*]|[x×*] {0,2}⟨rate⟩")
+_PORTS = re.compile(r"(?<![\w.⟨-])(\d{1,2}) ?[x×*] {0,2}⟨rate⟩")
 _TIMES = re.compile(r"\d ?[x×*] ?$")
 _SEPARATOR = re.compile(r"[;|,\n+&]|\band\b| / (?!\s*(?:nic|gpu|port|node|server|s\b))")
 
@@ -308,13 +310,15 @@ def _facts(text: str) -> LinkPhrase:
     words = vocabulary().network
     text = words.gigabit.sub(lambda found: f"{found[1] or 1} GbE", text)
     low = text.lower()
-    named = first(words.kinds, low)
+    named = first(words.kinds, words.speeds.sub(" ", low) if words.on_ethernet.search(low) else low)
     *_, at = words.running.split(low)
     generation = first(words.generations, at) or first(words.generations, low)
     rate, rest = _rate(_without(text, words.lanes, "inside"), words)
     for read in (*(e.words for e in words.generations), words.names, *_narrow(words)):
         rest = _without(rest, read, "net")
-    count, each_gpu = _count(" ".join(rest.split()), words)
+    rest = " ".join(rest.split())
+    count, each_gpu = _count(rest, words)
+    rate = _of_ports(rate, rest, words)
     return LinkPhrase(
         use=meaning(words.uses, low) or "", kind=named.kind if named else None,
         broad=named is not None and named.broad, count=count, each_gpu=each_gpu, rate=rate,
@@ -348,6 +352,17 @@ def _rate(text: str, words: NetworkWords) -> tuple[LinkRate | None, str]:
         start = match.end()
         found = found or _placed(value, match, text, words)
     return found, "".join([*pieces, text[start:]])
+
+
+def _of_ports(rate: LinkRate | None, text: str, words: NetworkWords) -> LinkRate | None:
+    """`rate` of one of a NIC's ports as that of them all, where a factor stands before it in `text`
+    and a count of NICs before that."""
+    ports, nics = _PORTS.search(text), words.count[0].search(text)
+    if rate is None or rate.of not in ("", NIC) or not (ports and nics):
+        return rate
+    if nics.start() >= ports.start():
+        return rate
+    return replace(rate, gbits=rate.gbits * int(ports[1]), of=NIC)
 
 
 def _gbits(match: re.Match[str], words: NetworkWords) -> tuple[float, bool] | None:

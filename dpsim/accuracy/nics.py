@@ -91,14 +91,16 @@ def nics_of(
     own, gpus = _own(machine), machine.gpus_per_node
     read = _settled(_read(told, gpus, notes), told, asked)
     notes += [read.note] if read.note else []
-    kind = own.kind if isinstance(machine.node, Torus) else _by_fabric(told, read)
+    kind = _by_fabric(told, read)
     of_kind_alone = read.count is None and read.rate is None and told.total is None
     if not read.numbers and told.total is None:
         return _untold(told, machine, Usual(own, usual), kind, notes, asked)
     if of_kind_alone and told.named and kind in (None, own.kind):
         notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
         return own
-    if kind is None:
+    if isinstance(machine.node, Torus):
+        kind = own.kind
+    elif kind is None:
         each = read.rate.gbits if read.rate else None
         kind = _usual_kind(told, machine, own, told.total or each, notes, asked)
     whole = told.total

@@ -208,6 +208,8 @@ class NetworkWords:
     counted: Words
     two_ports: Words
     kinds: tuple[NamedFabric, ...]
+    on_ethernet: Words
+    speeds: Words
     generations: tuple[NamedRate, ...]
     running: Words
     usual: dict[NetworkKind, float]

@@ -196,7 +196,7 @@ def blocks_of(model: ModelChoice) -> int:
 
 
 def modules_of(model: ModelChoice) -> int:
-    """Modules of multi-token prediction that the configuration of `model` has, behind its blocks."""
+    """Modules of multi-token prediction behind the blocks in the configuration of `model`."""
     if "huggingface" not in model.data:
         return 0
     return int(_configuration(model).get("num_nextn_predict_layers") or 0)
