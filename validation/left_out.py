@@ -36,6 +36,7 @@ from _fit_intervals import Causes, Learned
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant, save, shipped
+from dpsim.predict.widths import width
 
 SHARED = ("PLAYBOOK",)
 #: series whose source lists the same rates, to 2 %, for a link of ten times the rate of another
@@ -195,10 +196,10 @@ def _fast_ends(rows: Sequence[Row], levels: Sequence[Row], found: Learned) -> di
 
 def _no_faster(rows: Sequence[Row], ends: Mapping[str, float]) -> Array:
     """How far calibrated intervals reach below at the most: to the fast `ends` of uncalibrated
-    ones, as `dpsim.predict.uncertainty` draws them in."""
+    ones or as far as runs differ, as `dpsim.predict.uncertainty` draws them in."""
     found = np.array([-(ends.get(row["row"], -math.inf) + row["log"]) for row in rows])
     free = np.array([row.get("stand_in", False) for row in rows])
-    return np.where((found > 0) & ~free, found, math.inf)
+    return np.where(free, math.inf, np.maximum(found, math.log(width("run.fast"))))
 
 
 def _judged(

@@ -37,7 +37,7 @@ little known device    per root of the doublings of ranks since the calibrated r
 
 A measured step tells how slow a run is, and nothing of devices that would be faster than others:
 where a calibrated interval reaches below the fast end of the same step uncalibrated, its causes are
-drawn in there.
+drawn in there, but no nearer than runs differ.
 
 Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
 0.56-1.1 of measured times at large sizes over eight machines.  Durations that a scenario gives for
@@ -224,7 +224,8 @@ def _no_faster(causes: Causes, case: Case, played: Played, lanes: Lanes) -> Caus
         return causes
     [bare] = lanes(case, [Stretch(compute=1.0 / level)], played) if level != 1.0 else [time]
     low, least = _quadrature(causes)[0], bare * step_range(case, bare)[0] / time
-    if not low < least < 1.0:
+    least = min(least, 1.0 / width("run.fast"))
+    if not low < least:
         return causes
     share = math.log(least) / math.log(low)
     return {
