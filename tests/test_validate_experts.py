@@ -166,7 +166,8 @@ def test_ranks_that_share_experts_out_are_told_by_column_or_words(
 
 
 def test_without_a_word_of_it_every_rank_has_all_experts(tmp_path: Path) -> None:
-    for detail in ("", "no expert parallelism", "without EP", "EP not used", "ep 3 of 10 measured"):
+    told = ("", "no expert parallelism", "without EP", "EP not used", "EP: none", "ep 3 of 10")
+    for detail in told:
         assert "parallel" not in point(tmp_path, strategy_detail=detail).data
     dense = point(tmp_path, model="Llama-2-7B", strategy_detail="EP4")
     assert "parallel" not in dense.data
@@ -175,6 +176,8 @@ def test_without_a_word_of_it_every_rank_has_all_experts(tmp_path: Path) -> None
 def test_expert_parallelism_of_unknown_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="ep: expert parallelism of unknown size"):
         point(tmp_path, strategy="FSDP+EP")
+    with pytest.raises(Refused, match="ep: expert parallelism of unknown size"):
+        point(tmp_path, strategy_detail="EP no overlap")
     for cell in ("8 or 16", "unknown"):
         (row,) = rows_of(tmp_path, {"ep": cell})
         with pytest.raises(Refused, match=f"ep: '{cell}' is not one number"):

@@ -117,8 +117,9 @@ def test_the_shape_of_a_slice_counts_none(tmp_path: Path, shape: str) -> None:
 
 
 def test_several_slices_of_unknown_number_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="'multislice' does not say how many; '2 slices' would"):
-        point(tmp_path, notes="Multislice")
+    for told in ("Multislice", "multi-slice", "multiple slices"):
+        with pytest.raises(Refused, match=f"'{told.lower()}' does not say how many; '2 slices'"):
+            point(tmp_path, notes=told)
     assert point(tmp_path, notes="Multislice", strategy=BETWEEN, dp=2).case.nodes == 2
 
 
