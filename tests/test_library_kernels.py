@@ -11,7 +11,8 @@ from dpsim.cases.case import Case
 from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import STREAMED, Shares, layer_times
-from dpsim.models.execution import ATTENTION, NARROW, PRODUCTS
+from dpsim.models.execution import ATTENTION, NARROW
+from dpsim.models.execution import reached as reached_on
 from dpsim.models.expert_split import expert_part
 from dpsim.models.few_bits import grouped_share, products_share
 from dpsim.models.state_space_layers import Scan
@@ -38,7 +39,8 @@ def grouped(rows: int, outputs: int, inputs: int, experts: int, machine: str) ->
     generation = device.generation
     model, reached = Model(name="m", layers=(layer,)), grouped_share(device, "bf16")
     shares = Shares(narrow=NARROW[generation], grouped=reached)
-    times = layer_times(model, device, "bf16", 1, PRODUCTS[generation], "none", shares=shares)
+    share = reached_on(device, "bf16")[0]
+    times = layer_times(model, device, "bf16", 1, share, "none", shares=shares)
     return times[0].forward
 
 
@@ -58,11 +60,14 @@ def test_grouped_products_reach_of_the_peak_what_was_measured_of_them() -> None:
     """0.52 of a B200's in 16 bits, and 0.85 of that in 8; as others on a generation of which
     nothing else is known."""
     b200, h100 = load_device("b200"), load_device("h100-sxm")
+    gb200 = load_device("gb200")
     for dtype, share in (("bf16", 0.52), ("fp8", 0.52 * 0.85)):
-        others = PRODUCTS["blackwell"] * products_share(b200, dtype)
-        assert others * grouped_share(b200, dtype) == pytest.approx(share)
+        for device in (b200, gb200):
+            others = reached_on(device, dtype)[0] * products_share(device, dtype)
+            assert others * grouped_share(device, dtype) == pytest.approx(share)
         assert grouped_share(h100, dtype) == 1.0
         assert others > share
+    assert grouped_share(b200, "bf16") == 1.0
 
 
 @pytest.mark.parametrize(("machine", "apart"), [("b200", True), ("a100-sxm-80gb", False)])
@@ -72,7 +77,7 @@ def test_weights_of_experts_are_moved_apart_where_that_was_measured(
     """200 experts of a row each: half a tile is computed beside it, weights are moved before or
     meanwhile."""
     device = load_device(machine)
-    rate = device.peak_for("bf16") * PRODUCTS[device.generation] * grouped_share(device, "bf16")
+    rate = device.peak_for("bf16") * reached_on(device, "bf16")[0] * grouped_share(device, "bf16")
     weights = 200 * 4096 * 4096.0
     computed = (2 + 128) * weights / rate  # sums over 4,096 elements are what rates are of
     moved = 2 * weights / device.memory_bandwidth

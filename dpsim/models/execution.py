@@ -27,9 +27,9 @@ _SINGLE = ("fp32", "tf32")
 #: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57), which are bursts, times what loops
 #: keep of that (A100 0.93, H100 0.91: MooreThreads/SimuMax's loops, stas00/ml-engineering's best
 #: shapes; 0.92 on Blackwell), times 0.98 for gradients of weights, a third of all products,
-#: which are 5 % slower (SimuMax on A100).  SimuMax's loops on a B200 kept 0.80; published steps of
-#: dense models on GB200 and GB300 in 8 and 4 bits, 3 to 42 % too long with that, chose between
-#: them (docs/assumptions.md, A88).  Volta: inside 0.74 (Jia et al., arXiv:1803.04014) to
+#: which are 5 % slower (SimuMax on A100).  A block's twelve in 13.102 ms on a B300 are 0.65
+#: (NVIDIA/TransformerEngine 8f2e6357 docs/examples/gemm_profiling).  Volta: inside 0.74 (Jia et
+#: al., arXiv:1803.04014) to
 #: 0.9 (forums.developer.nvidia.com/t/79781) of bursts times what loops keep on Ampere, 0.68 to
 #: 0.82; chosen with published steps on V100 in view (docs/assumptions.md, A88).  CDNA 3 and 4: of
 #: what a search for the best shape finds (MI300X 0.511, MI325X 0.600, MI355X 0.622:
@@ -39,9 +39,12 @@ PRODUCTS = {
     "volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.59,
     "cdna3": 0.47, "cdna4": 0.52,
 }  # fmt: skip
-#: what grouped products of experts reach over that, where they were measured: 0.52 of the peak on
-#: a B200 (SimuMax's loops of TransformerEngine, 36 shapes in three passes, 4, 13 and 0 % off)
-GROUPED = {"blackwell": 0.52 / 0.59}
+#: the same of a device by itself: SimuMax's loops on a B200, of 1,000 W, keep 0.80 of bursts, where
+#: B300, GB200 and GB300 may draw 1,200 to 1,400
+SUSTAINED = {"B200-SXM6-180GB": 0.52}
+#: the same of grouped products of experts, where they were measured: SimuMax's loops of
+#: TransformerEngine on a B200, 36 shapes in three passes, are 4, 13 and 0 % off with it
+GROUPED = {"blackwell": 0.52}
 #: elements of a sum at which products reach half of what they reach of very long ones: kh of
 #: k / (k + kh), fitted to the same tables of ai-dynamo/aiconfigurator (A100 140, L40S 138, H100 159
 #: and H200 142, B200 61, B300 34, GB200 44, GB300 62); no table has Volta's, which is
@@ -224,7 +227,7 @@ def reached(device: Device, dtype: str) -> tuple[float, float]:
     found = _reached(device.generation, dtype)
     if found is None:
         raise KeyError(f"products in {dtype} on {device.name}")
-    return found
+    return SUSTAINED.get(device.name, found[0]) if dtype in HALF else found[0], found[1]
 
 
 def _reached(generation: str, dtype: str) -> tuple[float, float] | None:

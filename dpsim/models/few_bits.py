@@ -30,7 +30,7 @@ from dpsim.core.dtypes import OPERANDS
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
-from dpsim.models.execution import GROUPED
+from dpsim.models.execution import GROUPED, reached
 from dpsim.models.precision import Precision
 
 #: bytes that a cast of an operand to 8 bits moves per element, at the datasheet's rate: 7.8 to 9.8
@@ -89,7 +89,9 @@ def products_share(device: Device, dtype: str) -> float:
 def grouped_share(device: Device, dtype: str) -> float:
     """What grouped products of experts reach of what others do [1]: nobody has measured them to be
     as near to it in 8 bits as others are on Blackwell."""
-    found = GROUPED.get(device.generation, 1.0)
+    if device.generation not in GROUPED:
+        return 1.0
+    found = GROUPED[device.generation] / reached(device, dtype)[0]
     return found * PRODUCTS_SHARE / products_share(device, dtype) if dtype == "fp8" else found
 
 

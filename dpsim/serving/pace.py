@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
 from dpsim.models.compute import DEFAULT_EFFICIENCY, STREAMED, TOGETHER
-from dpsim.models.execution import ATTENTION, GRAPH_LAUNCH, NARROW, PRODUCTS, WIDE
+from dpsim.models.execution import ATTENTION, GRAPH_LAUNCH, NARROW, PRODUCTS, WIDE, reached
 from dpsim.models.few_bits import PRODUCTS_SHARE
 from dpsim.serving.decoder import Decoder, HeldExperts, HeldMatrix
 from dpsim.serving.exchanges import StepExchanges
@@ -77,7 +77,7 @@ class StepPace:
     def __init__(self, decoder: Decoder, device: Device, exchanges: StepExchanges) -> None:
         self.decoder, self.device, self.exchanges = decoder, device, exchanges
         known = device.generation in PRODUCTS
-        self.share = PRODUCTS[device.generation] if known else DEFAULT_EFFICIENCY
+        self.share = reached(device, "bf16")[0] if known else DEFAULT_EFFICIENCY
         self.half = NARROW[device.generation] if known else 0.0
         best = ATTENTION["library"].get(device.generation)
         first = ATTENTION["library"]["ampere"][0] / PRODUCTS["ampere"]
