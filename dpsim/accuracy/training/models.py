@@ -25,6 +25,8 @@ from dpsim.core.record import Refused
 _VOCABULARY, _NEAR = 50257, 0.1
 #: tokens of a sequence of a large model where nobody says
 _LONG = 2048
+#: what configurations call the blocks of a decoder, or of an encoder alone
+_BLOCKS = ("num_hidden_layers", "n_layer", "n_layers")
 
 
 @dataclass(frozen=True)
@@ -188,11 +190,19 @@ def _parameters(width: int, blocks: int) -> float:
 
 
 def blocks_of(model: ModelChoice) -> int:
-    """Blocks of a decoder, which a named one has in its configuration; 0 of all else."""
+    """Blocks of a decoder, which a named one has in its configuration; 0 of all else.
+
+    Raises Refused where that has no single row of blocks, as an encoder beside a decoder."""
     if "huggingface" not in model.data:
         return int(model.data.get("blocks", 0))
     found = _configuration(model)
-    return int(found.get("num_hidden_layers") or found["n_layer"])
+    blocks = next((found[key] for key in _BLOCKS if found.get(key)), None)
+    if blocks is None:
+        raise Refused(
+            f"model: the blocks of {model.data['huggingface']} are not one row, which stages and "
+            "copies are counted by; a decoder, or an encoder alone, is accepted"
+        )
+    return int(blocks)
 
 
 def modules_of(model: ModelChoice) -> int:
