@@ -1624,3 +1624,21 @@ def test_zero_plus_plus_beyond_that_says_that_links_are_not_shared(
     unshared = shortened.play(case)
     assert unshared.reason == shortened.NOTE
     assert 0.5 * exact.step_time < unshared.step_time <= exact.step_time
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"model": "Llama-3 MoE {} experts top-2", "params_m": 9230},
+        {"model": "h{} l24 a16", "params_m": ""},
+        {"loader": "torch, {} workers"},
+        {"strategy": "FSDP hybrid shard={}"},
+        {"model": "Mixtral 8x7B", "params_m": "", "strategy_detail": "expert parallel {}"},
+    ],
+    ids=str,
+)
+def test_more_digits_than_a_number_has_are_refused(tmp_path: Path, told: dict[str, Any]) -> None:
+    """Of 5,000 digits Python makes no number at all."""
+    filled = {column: str(text).format("9" * 5000) for column, text in told.items()}
+    with pytest.raises(Refused):
+        point(tmp_path, **filled)

@@ -10,8 +10,9 @@ Units are bits and bytes as they are written (Gb/s, Gbps, GbE, GB/s, GiB/s, 400G
 per GPU, per NIC or per node, one way or both ways.  A rate that is what a count beside it makes
 of line rates is a node's: 1600 Gbit/s and 8 NICs.  A factor behind a count is of the ports of each
 NIC: 4x ConnectX-8 2x400 Gbit/s.  A generation (NDR) beside Ethernet or RoCE is its speed.  What a
-part in brackets says fills what the text before it leaves open.  A part that says again what an earlier one has said, and names a kind
-of network, a count or a use, begins another network; all others add to the one before.
+part in brackets says fills what the text before it leaves open.  A part that says again what an
+earlier one has said, and names a kind of network, a count or a use, begins another network; all
+others add to the one before.
 
 The vocabulary is data (`words.yaml`, section network); what is read is a `LinkPhrase`, and
 `chosen` says which of several networks of a node carries what GPUs exchange.

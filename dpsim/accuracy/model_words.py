@@ -31,10 +31,12 @@ class ExpertWords:
 
 @record
 class SliceWords:
-    """Slices of TPUs: their number, a single one, several, and that they are replicas of what each
-    holds."""
+    """Slices of TPUs: their number, what is none, the chips of each, a single one, several, and
+    that they are replicas of what each holds."""
 
     counted: Words
+    odd: Words
+    sized: Words
     one: Words
     several: Words
     replicas: Words

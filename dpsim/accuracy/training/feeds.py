@@ -32,9 +32,9 @@ _RATE = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?) ?(images|samples)/s( (?:
 _EACH = "(?:per|a) (?:gpu|device|process|rank)"
 #: and what its numbers mean
 _PARTS: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (
-    (rf"(\d+) (?:workers?|threads?)(?: {_EACH})?", lambda n: {"workers": int(n)}),
-    (r"(\d+) (?:physical )?cores(?: (?:per|a) node)?", lambda n: {"cores": {"physical": int(n)}}),
-    (r"prefetch:? (\d+)", lambda n: {"prefetch": int(n)}),
+    (rf"(\d{{1,9}}) (?:workers?|threads?)(?: {_EACH})?", lambda n: {"workers": int(n)}),
+    (r"(\d{1,9}) (?:physical )?cores(?: (?:per|a) node)?", lambda n: {"cores": {"physical": int(n)}}),
+    (r"prefetch:? (\d{1,9})", lambda n: {"prefetch": int(n)}),
     (rf"{_NUMBER} ?(us|ms|s)(?: (?:per|a) sample)?", lambda n, unit: {"decode": f"{n} {unit}"}),
     (rf"{_NUMBER} ?([km]?)b(?: (?:per|a) sample)?",
      lambda n, unit: {"sample_bytes": f"{n} {unit.replace('m', 'M')}B"}),
