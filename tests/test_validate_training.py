@@ -1642,3 +1642,66 @@ def test_more_digits_than_a_number_has_are_refused(tmp_path: Path, told: dict[st
     filled = {column: str(text).format("9" * 5000) for column, text in told.items()}
     with pytest.raises(Refused):
         point(tmp_path, **filled)
+
+
+ON_B200 = {
+    "model": "Llama 3.1 8B", "strategy": "Megatron distributed optimizer", "value": 35,
+    "unit": "sequences/s", "batch_per_gpu": 2, "seq_len": 8192, "framework": "Megatron-LM",
+    "accelerator": "NVIDIA B200-SXM-180GB",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["NVFP4 or FP8", "FP8 or NVFP4", "nvfp4 or MXFP8"])
+def test_either_of_two_formats_is_two_readings(tmp_path: Path, words: str) -> None:
+    found = platform_of(row_of(tmp_path, **ON_B200, precision=words)).readings
+    assert {one.answers["precision"].name for one in found} == {"nvfp4", "fp8"}
+
+
+@pytest.mark.parametrize(
+    "words", ["MXFP8 / NVFP4", "NVFP4 and FP8", "NVFP4 (FP8 attention)", "FP8, NVFP4"]
+)
+def test_two_formats_at_once_are_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(Refused, match="names NVFP4 and FP8; one of them is accepted"):
+        point(tmp_path, **ON_B200, precision=words)
+
+
+@pytest.mark.parametrize(
+    ("words", "compute"),
+    [
+        ("not NVFP4, FP8", "fp8"),
+        ("FP8 without NVFP4", "fp8"),
+        ("NVFP4, no FP8", "nvfp4"),
+        ("bf16 (FP8 disabled)", "bf16"),
+    ],
+)
+def test_a_format_that_is_denied_does_not_count(tmp_path: Path, words: str, compute: str) -> None:
+    assert point(tmp_path, **ON_B200, precision=words).data["precision"]["compute"] == compute
+
+
+def test_a_precision_that_is_only_denied_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="precision: 'not NVFP4' does not say what it is"):
+        point(tmp_path, **ON_B200, precision="not NVFP4")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"precision": "NVFP4, first 2 and last 8 layers in bf16"},
+        {"precision": "NVFP4", "strategy_detail": "first 2 and last 8 layers in BF16"},
+        {"precision": "NVFP4, first 2 layers in bf16, last 8 blocks in bf16"},
+    ],
+    ids=str,
+)
+def test_blocks_that_stay_in_16_bits_are_read(tmp_path: Path, told: dict[str, Any]) -> None:
+    """And reduce gradients as all others do."""
+    found = point(tmp_path, **ON_B200 | {"strategy_detail": ""} | told).data
+    assert found["precision"] == {
+        "parameters": "bf16", "compute": "nvfp4", "wide_first": 2, "wide_last": 8,
+    }  # fmt: skip
+    assert found["strategy"]["grad_reduce_in_fp32"] is False
+
+
+@pytest.mark.parametrize("words", ["NVFP4, some layers in bf16", "FP8 with bf16 in outer blocks"])
+def test_blocks_in_16_bits_that_are_not_read_are_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(Refused, match="is not read; 'first 2 and last 8 layers in bf16' is"):
+        point(tmp_path, **ON_B200, precision=words)

@@ -1,4 +1,5 @@
-"""Words for what is trained: models, their experts, slices of TPUs (see `dpsim.accuracy.words`)."""
+"""Words for what is trained: models, their experts, slices of TPUs and formats of few bits (see
+`dpsim.accuracy.words`)."""
 
 from __future__ import annotations
 
@@ -40,6 +41,16 @@ class SliceWords:
     one: Words
     several: Words
     replicas: Words
+
+
+@record
+class FewBitsWords:
+    """Formats of 8 and 4 bits: that they are denied, or several, and blocks that stay in 16."""
+
+    denied: Words
+    several: Words
+    wide: Words
+    unread: Words
 
 
 @record
