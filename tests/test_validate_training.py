@@ -1705,3 +1705,27 @@ def test_blocks_that_stay_in_16_bits_are_read(tmp_path: Path, told: dict[str, An
 def test_blocks_in_16_bits_that_are_not_read_are_refused(tmp_path: Path, words: str) -> None:
     with pytest.raises(Refused, match="is not read; 'first 2 and last 8 layers in bf16' is"):
         point(tmp_path, **ON_B200, precision=words)
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        ("vocabulary 50257", 50257),
+        ("vocab of 32k", 32_000),
+        ("vocab of 50.3k", 50_300),
+        ("vocab size: 128,256", 128_256),
+        ("vocabulary 10000000", 10_000_000),
+        ("nothing of it", None),
+    ],
+)
+def test_a_vocabulary_is_what_words_say(words: str, rows: int | None) -> None:
+    found = choose_model("h1024 l24 a16", "LLM", None, 512, column=lambda _: words)
+    assert found.data.get("vocabulary") == rows
+
+
+@pytest.mark.parametrize(
+    "words", ["vocabulary 0", "vocab 999", "vocabulary 999999999", "vocab 1" + "0" * 5000]
+)
+def test_a_vocabulary_that_cannot_be_is_refused(words: str) -> None:
+    with pytest.raises(Refused, match="is no vocabulary; 1,000 to 10,000,000 tokens are accepted"):
+        choose_model("h1024 l24 a16", "LLM", None, 512, column=lambda _: words)
