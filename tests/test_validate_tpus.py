@@ -246,5 +246,21 @@ def test_the_shape_of_a_slice_says_how_long_its_exchanges_take() -> None:
 
 
 def test_a_slice_has_the_chips_that_gpus_per_node_says() -> None:
-    with pytest.raises(Refused, match="slice: has 128 chips, which gpus_per_node has to say"):
+    with pytest.raises(Refused, match="slices of TPUs, and has 128 chips, which gpus_per_node has"):
         scenario_of(slice=[4, 4, 8])
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"machine": "dgx-h100", "gpus_per_node": 8, "ranks": 8, "slice": [2, 2, 2]},
+        {"machine": "dgx-h100", "gpus_per_node": None, "ranks": 8, "slice": [2, 2, 2]},
+        {"machine": None, "gpus_per_node": None, "ranks": 8, "slice": [2, 2, 2]},
+        {"slice": []},
+    ],
+    ids=str,
+)
+def test_a_shape_that_is_none_of_a_slice_is_told_to_be_for_slices(cluster: dict[str, Any]) -> None:
+    given = {k: v for k, v in (SLICE["cluster"] | cluster).items() if v is not None}
+    with pytest.raises(Refused, match=r"cluster\.slice: is for slices of TPUs"):
+        _ = Case(load(SLICE | {"cluster": given}, Path(), "s.yaml").scenario, Path()).topology
