@@ -1678,9 +1678,10 @@ def test_a_format_that_is_denied_does_not_count(tmp_path: Path, words: str, comp
     assert point(tmp_path, **ON_B200, precision=words).data["precision"]["compute"] == compute
 
 
-def test_a_precision_that_is_only_denied_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="precision: 'not NVFP4' does not say what it is"):
-        point(tmp_path, **ON_B200, precision="not NVFP4")
+@pytest.mark.parametrize("words", ["not NVFP4", "not NVFP4 or FP8"])
+def test_a_precision_that_is_only_denied_is_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(Refused, match=f"precision: '{words}' does not say what it is"):
+        point(tmp_path, **ON_B200, precision=words)
 
 
 @pytest.mark.parametrize(
@@ -1689,6 +1690,7 @@ def test_a_precision_that_is_only_denied_is_refused(tmp_path: Path) -> None:
         {"precision": "NVFP4, first 2 and last 8 layers in bf16"},
         {"precision": "NVFP4", "strategy_detail": "first 2 and last 8 layers in BF16"},
         {"precision": "NVFP4, first 2 layers in bf16, last 8 blocks in bf16"},
+        {"precision": "NVFP4 or FP8, first 2 and last 8 layers in bf16"},
     ],
     ids=str,
 )

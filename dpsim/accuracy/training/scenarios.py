@@ -98,8 +98,9 @@ def measured_case(
     _require_training(row)
     notes: list[str] = []
     mesh = mesh_of(row)
-    row = told_by(row, chosen := reading or platform_of(row).readings[0])
+    chosen = reading or platform_of(row).readings[0]
     row, wide = plainly(row)
+    row = told_by(row, chosen)
     model, strategy = _model(row, mesh, notes), strategy_of(row, notes)
     data: dict[str, Any] = {
         **mesh.data(row, model, notes),
