@@ -240,3 +240,16 @@ def test_a_device_of_ones_own_may_state_its_peak() -> None:
                   memory_bandwidth=1e12, launch_overhead=1e-6)  # fmt: skip
     assert made.peak_for("nvfp4") == 4e15
     assert products_share(made, "nvfp4") == FOUR_SHARES[100]
+
+
+@pytest.mark.parametrize("base_dtype", ["nf4", "int8"])
+@pytest.mark.parametrize("dtype", ["fp8", "nvfp4"])
+def test_quantised_matrices_are_unpacked_to_16_bits_and_multiplied_in_them(
+    dtype: str, base_dtype: str
+) -> None:
+    adapters = {"rank": 16, "targets": ["q_proj", "v_proj"], "base_dtype": base_dtype}
+    asked = {"model": LLAMA["model"] | {"adapters": adapters}, "strategy": {"kind": "ddp"}}
+    few, half = times(dtype, **asked), times("bf16", **asked)
+    blocks = {one.name for one in case(dtype, **asked).model.layers if one.quantised}
+    assert blocks
+    assert {name: few[name] for name in blocks} == {name: half[name] for name in blocks}

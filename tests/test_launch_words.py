@@ -99,6 +99,13 @@ def test_8_and_4_bits_at_once_are_refused(tmp_path: Path) -> None:
         bring(tmp_path, SHAPE + "--bf16 --fp8-format hybrid --fp4-format e2m1")
 
 
+@pytest.mark.parametrize("format", ["e3m0", ""])
+def test_other_formats_in_4_bits_are_refused(format: str, tmp_path: Path) -> None:
+    said = f"--fp4-format {format}".strip()
+    with pytest.raises(Refused, match=f"line 1: {said}: e2m1 alone is accepted"):
+        bring(tmp_path, f"{SHAPE}--bf16 {said}")
+
+
 def test_offloading_by_the_trainer_is_a_finding(tmp_path: Path) -> None:
     account = bring(tmp_path, TRAINER + '--fsdp "full_shard auto_wrap offload"', model="resnet50")
     assert "live on the host" in "\n".join(account.findings)

@@ -239,3 +239,23 @@ def test_a_series_of_tpus_is_scored_without_nccl(tmp_path: Path) -> None:
     assert (first.status, other.status) == ("calibrated", "predicted")
     assert other.scored is not None
     assert set(other.scored.baselines) == {"linear", "alpha_beta", "nccl_bare"}
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("Llama-3 MoE 8 experts top-2", 0.001),
+        ("Llama-3 MoE 8 experts top-2", 1),
+        ("Llama-3 MoE 100000 experts top-2", 47000),
+    ],
+)
+def test_parameters_that_make_no_such_blocks_are_refused(name: str, millions: float) -> None:
+    with pytest.raises(Refused, match=r"params_m: .* make no blocks of \d+ experts of Llama 3"):
+        choose_model(name, "LLM", millions * 1e6, 4096)
+
+
+def test_ranks_that_share_experts_out_need_a_model_that_has_some(tmp_path: Path) -> None:
+    dense = {"model": "Llama-2-7B", "notes": ""}
+    with pytest.raises(Refused, match="ep: 8 ranks share experts out, but 'Llama-2-7B' has none"):
+        point(tmp_path, **dense, ep=8)
+    assert "parallel" not in point(tmp_path, **dense, ep=1).data

@@ -4,15 +4,18 @@ where attention has windows."""
 from __future__ import annotations
 
 import csv
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpsim.accuracy.training.layouts import layout_of
+from dpsim.accuracy.training.models import ModelChoice, blocks_of
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
 from dpsim.accuracy.training.table import TrainingRow, read_table
 from dpsim.core.record import Refused
+from dpsim.models.named import load_named
 from dpsim.predict.player import step_time
 
 DEEPSEEK: dict[str, Any] = {
@@ -22,6 +25,7 @@ DEEPSEEK: dict[str, Any] = {
     "precision": "BF16", "inter_node": "8x NDR400 InfiniBand", "seq_len": 512,
     "batch_per_gpu": 1, "grad_accum": 8, "global_batch": 64, "value": 3.0, "unit": "s",
 }  # fmt: skip
+CONFIGS = Path(str(resources.files("dpsim.models") / "configs"))
 #: 61 blocks and a module of multi-token prediction, on 16 stages
 SIXTEEN = ("Etttt", *["tttt"] * 14, "tmL")
 
@@ -41,6 +45,24 @@ def blocks(stages: list[list[str]]) -> list[int]:
     """How many blocks each stage has some layer of."""
     named = [{name.split(".")[1] for name in stage if "layers." in name} for stage in stages]
     return [len(found) for found in named]
+
+
+# -- how many blocks there are ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.json")))
+def test_blocks_of_every_model_are_counted_or_refused_by_its_name(name: str) -> None:
+    try:
+        found = blocks_of(ModelChoice({"huggingface": name}, language=True))
+    except Refused as refusal:
+        assert f"the blocks of {name} are not one row" in str(refusal)
+    else:
+        assert found == len({layer.unit for layer in load_named(name, 128).layers if layer.unit})
+
+
+def test_stages_of_dbrx_share_its_40_blocks(tmp_path: Path) -> None:
+    found = point(tmp_path, model="DBRX", strategy="DP+PP", strategy_detail="1F1B", ep="", dp=8)
+    assert found.data["parallel"]["pipeline"] == 4
 
 
 # -- layouts --------------------------------------------------------------------------------------

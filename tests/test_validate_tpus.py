@@ -116,6 +116,34 @@ def test_the_shape_of_a_slice_counts_none(tmp_path: Path, shape: str) -> None:
     assert point(tmp_path, notes=shape, total_gpus=256).case.nodes == 1
 
 
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"accelerator": "TPU v6e, 2 slices", "notes": "4 slices"},
+         "'2 slices' and '4 slices' contradict each other"),
+        ({"notes": "2 slices of 32"}, "2 'slices of 32' are 64 chips, .* total_gpus 512"),
+        ({"notes": "2 slices of 4x8"}, "2 'slices of 4x8' are 64 chips"),
+        ({"notes": "0 slices"}, "'0 slices' is no count of slices; a whole number"),
+        ({"accelerator": "TPU v6e, 2.5 slices"}, "'2.5 slices' is no count"),
+        ({"notes": "num_slices=0"}, "'slices=0' is no count"),
+        ({"notes": "9" * 5000 + " slices"}, "is no count of slices"),
+        ({"accelerator": "TPU v6e, " + "9" * 5000 + " slices"}, "is no count of slices"),
+        ({"notes": "slices=" + "9" * 5000}, "is no count of slices"),
+    ],
+    ids=lambda value: str(value)[:60],
+)  # fmt: skip
+def test_slices_that_cannot_be_are_refused(
+    tmp_path: Path, told: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        point(tmp_path, **told)
+
+
+def test_a_count_of_slices_may_be_told_twice(tmp_path: Path) -> None:
+    found = point(tmp_path, accelerator="TPU v6e, 2 slices", notes="two slices of 16x16")
+    assert found.case.nodes == 2
+
+
 def test_several_slices_of_unknown_number_are_refused(tmp_path: Path) -> None:
     for told in ("Multislice", "multi-slice", "multiple slices"):
         with pytest.raises(Refused, match=f"'{told.lower()}' does not say how many; '2 slices'"):
@@ -219,5 +247,21 @@ def test_the_shape_of_a_slice_says_how_long_its_exchanges_take() -> None:
 
 
 def test_a_slice_has_the_chips_that_gpus_per_node_says() -> None:
-    with pytest.raises(Refused, match="slice: has 128 chips, which gpus_per_node has to say"):
+    with pytest.raises(Refused, match="slices of TPUs, and has 128 chips, which gpus_per_node has"):
         scenario_of(slice=[4, 4, 8])
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"machine": "dgx-h100", "gpus_per_node": 8, "ranks": 8, "slice": [2, 2, 2]},
+        {"machine": "dgx-h100", "gpus_per_node": None, "ranks": 8, "slice": [2, 2, 2]},
+        {"machine": None, "gpus_per_node": None, "ranks": 8, "slice": [2, 2, 2]},
+        {"slice": []},
+    ],
+    ids=str,
+)
+def test_a_shape_that_is_none_of_a_slice_is_told_to_be_for_slices(cluster: dict[str, Any]) -> None:
+    given = {k: v for k, v in (SLICE["cluster"] | cluster).items() if v is not None}
+    with pytest.raises(Refused, match=r"cluster\.slice: is for slices of TPUs"):
+        _ = Case(load(SLICE | {"cluster": given}, Path(), "s.yaml").scenario, Path()).topology

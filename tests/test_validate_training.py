@@ -1624,3 +1624,110 @@ def test_zero_plus_plus_beyond_that_says_that_links_are_not_shared(
     unshared = shortened.play(case)
     assert unshared.reason == shortened.NOTE
     assert 0.5 * exact.step_time < unshared.step_time <= exact.step_time
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"model": "Llama-3 MoE {} experts top-2", "params_m": 9230},
+        {"model": "h{} l24 a16", "params_m": ""},
+        {"loader": "torch, {} workers"},
+        {"strategy": "FSDP hybrid shard={}"},
+        {"model": "Mixtral 8x7B", "params_m": "", "strategy_detail": "expert parallel {}"},
+    ],
+    ids=str,
+)
+def test_more_digits_than_a_number_has_are_refused(tmp_path: Path, told: dict[str, Any]) -> None:
+    """Of 5,000 digits Python makes no number at all."""
+    filled = {column: str(text).format("9" * 5000) for column, text in told.items()}
+    with pytest.raises(Refused):
+        point(tmp_path, **filled)
+
+
+ON_B200 = {
+    "model": "Llama 3.1 8B", "strategy": "Megatron distributed optimizer", "value": 35,
+    "unit": "sequences/s", "batch_per_gpu": 2, "seq_len": 8192, "framework": "Megatron-LM",
+    "accelerator": "NVIDIA B200-SXM-180GB",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["NVFP4 or FP8", "FP8 or NVFP4", "nvfp4 or MXFP8"])
+def test_either_of_two_formats_is_two_readings(tmp_path: Path, words: str) -> None:
+    found = platform_of(row_of(tmp_path, **ON_B200, precision=words)).readings
+    assert {one.answers["precision"].name for one in found} == {"nvfp4", "fp8"}
+
+
+@pytest.mark.parametrize(
+    "words", ["MXFP8 / NVFP4", "NVFP4 and FP8", "NVFP4 (FP8 attention)", "FP8, NVFP4"]
+)
+def test_two_formats_at_once_are_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(Refused, match="names NVFP4 and FP8; one of them is accepted"):
+        point(tmp_path, **ON_B200, precision=words)
+
+
+@pytest.mark.parametrize(
+    ("words", "compute"),
+    [
+        ("not NVFP4, FP8", "fp8"),
+        ("FP8 without NVFP4", "fp8"),
+        ("NVFP4, no FP8", "nvfp4"),
+        ("bf16 (FP8 disabled)", "bf16"),
+    ],
+)
+def test_a_format_that_is_denied_does_not_count(tmp_path: Path, words: str, compute: str) -> None:
+    assert point(tmp_path, **ON_B200, precision=words).data["precision"]["compute"] == compute
+
+
+@pytest.mark.parametrize("words", ["not NVFP4", "not NVFP4 or FP8"])
+def test_a_precision_that_is_only_denied_is_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(Refused, match=f"precision: '{words}' does not say what it is"):
+        point(tmp_path, **ON_B200, precision=words)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"precision": "NVFP4, first 2 and last 8 layers in bf16"},
+        {"precision": "NVFP4", "strategy_detail": "first 2 and last 8 layers in BF16"},
+        {"precision": "NVFP4, first 2 layers in bf16, last 8 blocks in bf16"},
+        {"precision": "NVFP4 or FP8, first 2 and last 8 layers in bf16"},
+    ],
+    ids=str,
+)
+def test_blocks_that_stay_in_16_bits_are_read(tmp_path: Path, told: dict[str, Any]) -> None:
+    """And reduce gradients as all others do."""
+    found = point(tmp_path, **ON_B200 | {"strategy_detail": ""} | told).data
+    assert found["precision"] == {
+        "parameters": "bf16", "compute": "nvfp4", "wide_first": 2, "wide_last": 8,
+    }  # fmt: skip
+    assert found["strategy"]["grad_reduce_in_fp32"] is False
+
+
+@pytest.mark.parametrize("words", ["NVFP4, some layers in bf16", "FP8 with bf16 in outer blocks"])
+def test_blocks_in_16_bits_that_are_not_read_are_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(Refused, match="is not read; 'first 2 and last 8 layers in bf16' is"):
+        point(tmp_path, **ON_B200, precision=words)
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        ("vocabulary 50257", 50257),
+        ("vocab of 32k", 32_000),
+        ("vocab of 50.3k", 50_300),
+        ("vocab size: 128,256", 128_256),
+        ("vocabulary 10000000", 10_000_000),
+        ("nothing of it", None),
+    ],
+)
+def test_a_vocabulary_is_what_words_say(words: str, rows: int | None) -> None:
+    found = choose_model("h1024 l24 a16", "LLM", None, 512, column=lambda _: words)
+    assert found.data.get("vocabulary") == rows
+
+
+@pytest.mark.parametrize(
+    "words", ["vocabulary 0", "vocab 999", "vocabulary 999999999", "vocab 1" + "0" * 5000]
+)
+def test_a_vocabulary_that_cannot_be_is_refused(words: str) -> None:
+    with pytest.raises(Refused, match="is no vocabulary; 1,000 to 10,000,000 tokens are accepted"):
+        choose_model("h1024 l24 a16", "LLM", None, 512, column=lambda _: words)

@@ -1,4 +1,5 @@
-"""Words for what is trained: models, their experts, slices of TPUs (see `dpsim.accuracy.words`)."""
+"""Words for what is trained: models, their experts, slices of TPUs and formats of few bits (see
+`dpsim.accuracy.words`)."""
 
 from __future__ import annotations
 
@@ -31,13 +32,25 @@ class ExpertWords:
 
 @record
 class SliceWords:
-    """Slices of TPUs: their number, a single one, several, and that they are replicas of what each
-    holds."""
+    """Slices of TPUs: their number, what is none, the chips of each, a single one, several, and
+    that they are replicas of what each holds."""
 
     counted: Words
+    odd: Words
+    sized: Words
     one: Words
     several: Words
     replicas: Words
+
+
+@record
+class FewBitsWords:
+    """Formats of 8 and 4 bits: that they are denied, or several, and blocks that stay in 16."""
+
+    denied: Words
+    several: Words
+    wide: Words
+    unread: Words
 
 
 @record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,12 +15,37 @@ from dpsim.machines.machine import MOST_NICS, Machine
 
 
 def counted(text: str) -> int | None:
-    """How many slices `text`, in lower case, counts; None where it counts none."""
-    found = vocabulary().slices.counted.search(text)
-    if found is None:
-        return None
+    """How many slices `text`, in lower case, counts; None where it counts none.
+
+    Raises Refused where a count is no whole number of at least 1, and where two of them differ."""
+    words = vocabulary().slices
+    if odd := words.odd.search(text):
+        raise Refused(
+            f"{odd[0].strip()[:40]!r} is no count of slices; a whole number from 1 to 999,999,999 "
+            "is, as in '2 slices'"
+        )
+    found = {found[0].strip(): _number(found) for found in words.counted.finditer(text)}
+    if len(set(found.values())) > 1:
+        both = " and ".join(repr(told[:40]) for told in found)
+        raise Refused(f"{both} contradict each other; one count of slices is accepted")
+    return next(iter(found.values()), None)
+
+
+def _number(found: re.Match[str]) -> int:
     told = next(group for group in found.groups() if group)
     return int(told) if told.isdigit() else vocabulary().network.spoken[told]
+
+
+def require_filled(text: str, slices: int, chips: int) -> None:
+    """Raise Refused where the chips that `text`, in lower case, tells of each of so many `slices`
+    do not make `chips` in all."""
+    for told in vocabulary().slices.sized.finditer(text):
+        each = math.prod(map(int, told[1].split("x")))
+        if each * slices != chips:
+            raise Refused(
+                f"{slices} {told[0]!r} are {slices * each:,} chips, which is not the row's "
+                f"total_gpus {chips:,}"
+            )
 
 
 def chips_of(torus: Torus, chips: int, accelerator: str, notes: list[str]) -> int:

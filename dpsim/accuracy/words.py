@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy.model_words import ExpertWords, ModelWords, SliceWords
+from dpsim.accuracy.model_words import ExpertWords, FewBitsWords, ModelWords, SliceWords
 from dpsim.accuracy.rules import KeyRule, Named, Texts, Words
 from dpsim.core import yamlfile
 from dpsim.core.record import Count, Flag, Refused, Text, build, record
@@ -350,6 +350,7 @@ class Vocabulary:
     optimizer: tuple[KeyRule, ...]
     host: tuple[KeyRule, ...]
     no_precision: Words
+    few_bits: FewBitsWords
     tpus: Words
     input: tuple[KeyRule, ...]
     decoding: tuple[HostDecoding, ...]

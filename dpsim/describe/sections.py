@@ -66,9 +66,7 @@ class Cluster:
             disjoint(list(self.devices or ()))
         except Refused as error:
             raise Refused(error.message, ("devices",)) from None
-        if self.slice is not None and prod(self.slice) != self.gpus_per_node:
-            message = f"has {prod(self.slice):,} chips, which gpus_per_node has to say"
-            raise Refused(message, ("slice",))
+        self._require_slice()
         if self.machine is None:
             for key in _OF_A_MACHINE:
                 if getattr(self, key) is not None:
@@ -77,6 +75,16 @@ class Cluster:
                 raise ValueError("needs a machine, or ranks alone")
         elif (self.nodes is None) == (self.ranks is None):
             raise ValueError("needs either nodes or ranks")
+
+    def _require_slice(self) -> None:
+        """Refuse a shape that is none, or has other chips than the node."""
+        if self.slice is None:
+            return
+        if self.machine is None or not self.slice:
+            raise Refused("is for slices of TPUs: lengths of its axes, as [4, 4, 8]", ("slice",))
+        if prod(self.slice) != self.gpus_per_node:
+            chips = f"{prod(self.slice):,} chips, which gpus_per_node has to say"
+            raise Refused(f"is for slices of TPUs, and has {chips}", ("slice",))
 
 
 @record

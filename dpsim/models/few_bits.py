@@ -68,8 +68,9 @@ FOUR_SHARES = {100: 0.75, 103: 0.60, 120: 0.65}
 def is_cast(layer: Layer, dtype: str) -> bool:
     """Whether products of `layer` run in 8 or 4 bits: not where most of it are convolutions, of
     which Transformer Engine has none and torchao leaves all as they are (pytorch/ao
-    torchao/float8/float8_linear_utils.py)."""
-    if dtype not in OPERANDS or not layer.unit or layer.wide:
+    torchao/float8/float8_linear_utils.py), nor where frozen matrices are stored quantised, which
+    are unpacked to 16 bits before every product (`adapters`)."""
+    if dtype not in OPERANDS or not layer.unit or layer.wide or layer.quantised:
         return False
     matrices = sum(prod(shape) for shape in _multiplied(layer))
     windows = sum(t.elements for t in layer.tensors if len(t.shape) > 2 and not layer.experts)

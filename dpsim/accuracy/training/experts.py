@@ -20,6 +20,8 @@ from dpsim.core.record import Refused
 
 #: the columns whose words tell how experts are shared out and routed
 _COLUMNS = ("strategy", "strategy_detail", "shard", "notes")
+#: how far the blocks that parameters make may be from the usual number, by ratio
+_BLOCKS_APART = 3.0
 #: elements of a head in all families of `words.yaml`
 _HEAD = 128
 
@@ -55,7 +57,9 @@ def _shaped(
     family: SparseFamily, experts: int, chosen: int, parameters: float, tokens: int, name: str
 ) -> tuple[dict[str, Any], str]:
     """Blocks of `family` with experts in the place of the feed-forward part: of the usual widths
-    that whose usual number of blocks comes nearest, by ratio, to what the parameters make of it."""
+    that whose usual number of blocks comes nearest, by ratio, to what the parameters make of it.
+
+    Raises Refused where that is far from it."""
 
     def blocks_of(width: int) -> float:
         attention = width**2 * (2.0 + 2.0 / family.queries)
@@ -63,7 +67,13 @@ def _shaped(
         return max(parameters - 2.0 * family.vocabulary * width, 0.0) / block
 
     found = [(width, usual, blocks_of(width)) for _, width, usual in SHAPES]
-    width, _, made = min(found, key=lambda one: abs(math.log(max(one[2], 1e-9) / one[1])))
+    width, usual, made = min(found, key=lambda one: abs(math.log(max(one[2], 1e-9) / one[1])))
+    if not 1 / _BLOCKS_APART <= made / usual <= _BLOCKS_APART:
+        raise Refused(
+            f"params_m: {parameters / 1e6:g} million make no blocks of {experts} experts of "
+            f"{family.name}: of the nearest usual width, {width:,}, {made:.3g}, and {usual} are "
+            "usual; it has to count all experts together"
+        )
     blocks, wide = max(round(made), 1), round(family.wide * width)
     heads = width // _HEAD
     data = {
@@ -93,9 +103,15 @@ def has_experts(row: TrainingRow) -> bool:
 def shared_among(row: TrainingRow) -> int:
     """How many ranks share the experts of `row` out: as column ep or its words say, else one.
 
-    Raises Refused where column ep holds no number, or expert parallelism is named without its size.
+    Raises Refused where column ep holds no number, where the model has no experts to share out, or
+    expert parallelism is named without its size.
     """
     if not has_experts(row):
+        if row.count("ep") > 1:
+            raise Refused(
+                f"ep: {row.count('ep')} ranks share experts out, but {row.text('model')[:60]!r} "
+                "has none; 1 or empty is accepted, or a model of experts"
+            )
         return 1
     if cell := row.text("ep"):
         if row.get("ep") is None:

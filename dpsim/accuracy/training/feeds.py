@@ -26,15 +26,16 @@ _KINDS = (
 )  # fmt: skip
 #: what a column says where nothing is to be assumed, and the GPUs of a node where none says it
 NOT_STATED, GPUS = "not stated", 8
-_NUMBER = r"(\d+(?:\.\d+)?)"
+_NUMBER, _COUNT = r"(\d+(?:\.\d+)?)", r"(\d{1,9})"
 _RATE = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?) ?(images|samples)/s( (?:per|a) node)?")
 #: of whom a row says its workers: as dpsim has them, of each process
 _EACH = "(?:per|a) (?:gpu|device|process|rank)"
 #: and what its numbers mean
 _PARTS: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (
-    (rf"(\d+) (?:workers?|threads?)(?: {_EACH})?", lambda n: {"workers": int(n)}),
-    (r"(\d+) (?:physical )?cores(?: (?:per|a) node)?", lambda n: {"cores": {"physical": int(n)}}),
-    (r"prefetch:? (\d+)", lambda n: {"prefetch": int(n)}),
+    (rf"{_COUNT} (?:workers?|threads?)(?: {_EACH})?", lambda n: {"workers": int(n)}),
+    (rf"{_COUNT} (?:physical )?cores(?: (?:per|a) node)?",
+     lambda n: {"cores": {"physical": int(n)}}),
+    (rf"prefetch:? {_COUNT}", lambda n: {"prefetch": int(n)}),
     (rf"{_NUMBER} ?(us|ms|s)(?: (?:per|a) sample)?", lambda n, unit: {"decode": f"{n} {unit}"}),
     (rf"{_NUMBER} ?([km]?)b(?: (?:per|a) sample)?",
      lambda n, unit: {"sample_bytes": f"{n} {unit.replace('m', 'M')}B"}),

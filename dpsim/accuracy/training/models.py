@@ -25,6 +25,10 @@ from dpsim.core.record import Refused
 _VOCABULARY, _NEAR = 50257, 0.1
 #: tokens of a sequence of a large model where nobody says
 _LONG = 2048
+#: tokens of the smallest and the largest vocabulary that a row may tell
+_ROWS = (1_000, 10_000_000)
+#: what configurations call the blocks of a decoder, or of an encoder alone
+_BLOCKS = ("num_hidden_layers", "n_layer", "n_layers")
 
 
 @dataclass(frozen=True)
@@ -118,10 +122,20 @@ def _transformer(width: int, blocks: int, heads: int, tokens: int) -> dict[str, 
 
 
 def _rows(column: Callable[[str], str]) -> dict[str, int]:
-    """The vocabulary of a decoder, where words of its row say it."""
+    """The vocabulary of a decoder, where words of its row say it.
+
+    Raises Refused where it is not as large as vocabularies are."""
     said = f"{column('strategy_detail')} {column('notes')}".lower()
     found = vocabulary().models.tokens_known.search(said)
-    return {"vocabulary": int(found[1].replace(",", ""))} if found else {}
+    if not found:
+        return {}
+    rows = float(found[1].replace(",", "")) * (1000 if found[2] else 1)
+    if not _ROWS[0] <= rows <= _ROWS[1]:
+        raise Refused(
+            f"notes: {found[0][:40]!r} is no vocabulary; {_ROWS[0]:,} to {_ROWS[1]:,} tokens are "
+            "accepted, as in 'vocabulary 50257' or 'vocab of 32k'"
+        )
+    return {"vocabulary": round(rows)}
 
 
 def _heads(width: int, tensor: int) -> int:
@@ -188,11 +202,19 @@ def _parameters(width: int, blocks: int) -> float:
 
 
 def blocks_of(model: ModelChoice) -> int:
-    """Blocks of a decoder, which a named one has in its configuration; 0 of all else."""
+    """Blocks of a decoder, which a named one has in its configuration; 0 of all else.
+
+    Raises Refused where that has no single row of blocks, as an encoder beside a decoder."""
     if "huggingface" not in model.data:
         return int(model.data.get("blocks", 0))
     found = _configuration(model)
-    return int(found.get("num_hidden_layers") or found["n_layer"])
+    blocks = next((found[key] for key in _BLOCKS if found.get(key)), None)
+    if blocks is None:
+        raise Refused(
+            f"model: the blocks of {model.data['huggingface']} are not one row, which stages and "
+            "copies are counted by; a decoder, or an encoder alone, is accepted"
+        )
+    return int(blocks)
 
 
 def modules_of(model: ModelChoice) -> int:

@@ -21,6 +21,7 @@ from dpsim.accuracy.training.measured import measured
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.openings import told_by, with_run
+from dpsim.accuracy.training.precisions import plainly, precision_of
 from dpsim.accuracy.training.servers import servers
 from dpsim.accuracy.training.slices import accelerator_of, along_axes
 from dpsim.accuracy.training.strategies import (
@@ -97,7 +98,9 @@ def measured_case(
     _require_training(row)
     notes: list[str] = []
     mesh = mesh_of(row)
-    row = told_by(row, chosen := reading or platform_of(row).readings[0])
+    chosen = reading or platform_of(row).readings[0]
+    row, wide = plainly(row)
+    row = told_by(row, chosen)
     model, strategy = _model(row, mesh, notes), strategy_of(row, notes)
     data: dict[str, Any] = {
         **mesh.data(row, model, notes),
@@ -106,7 +109,7 @@ def measured_case(
         "strategy": strategy,
         "host": host_of(row, strategy, model, mesh, notes),
         "cluster": _cluster(row, chosen),
-        "precision": _precision(row, notes),
+        "precision": precision_of(row, wide, notes),
         "batch": _batch(row, model, mesh, notes),
         "optimizer": optimizer_of(row, "adam" if model.language else "momentum", notes),
         **recomputed(row),
@@ -325,25 +328,6 @@ def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
     if nodes and nodes > 1 and gpus < nodes * (stated or _GPUS_PER_NODE):
         cluster["gpus_per_node"] = -(-gpus // int(nodes))
     return cluster | along_axes(row, cluster)
-
-
-def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
-    text = row.text("precision")
-    if vocabulary().no_precision.search(text.lower()):
-        raise Refused(f"precision {text!r} is not modelled")
-    for keys, more in told(vocabulary().precision, text.lower(), row.text):
-        notes += more
-        return _multiplied(row, keys, notes)
-    raise Refused(f"precision {text!r} is not known")
-
-
-def _multiplied(row: TrainingRow, keys: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """`keys` with bf16 where they have fp16, which TPUs do not multiply in."""
-    halved = {key: "bf16" for key, value in keys.items() if value == "fp16"}
-    if not halved or not vocabulary().tpus.search(row.text("accelerator").lower()):
-        return keys
-    notes.append("bf16 is taken for fp16, which TPUs do not have")
-    return {**keys, **halved}
 
 
 def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:

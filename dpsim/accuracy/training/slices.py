@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dpsim.accuracy.slices import counted
+from dpsim.accuracy.slices import counted, require_filled
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
@@ -24,11 +24,13 @@ def slices_of(row: TrainingRow) -> int | None:
     """The slices of `row`, joined by the data centre's network: as counted, else as many as `dp`
     where they are said to be its replicas; None where nothing is said, and of other devices.
 
-    Raises Refused where several are told and nothing counts them."""
+    Raises Refused where several are told and nothing counts them, where counts contradict each
+    other, and where their chips are not those of the row."""
     if not vocabulary().tpus.search(row.text("accelerator").lower()):
         return None
     words, text = vocabulary().slices, " | ".join(map(row.text, _COLUMNS)).lower()
     if told := counted(text):
+        require_filled(text, told, row.gpus)
         return told
     if words.one.search(text):
         return 1

@@ -53,9 +53,14 @@ class Torus(NodeFabric):
         cubes = self.whole and not any(length % self.wraps_at for length in shape)
         if len(shape) != axes or not (turned or cubes) or math.prod(shape) > largest:
             by = f", or multiples of {self.wraps_at}" if self.whole else ""
-            message = f"{list(shape)} is none; there are slices of {axes} axes as dpsim show says"
-            raise Refused(f"{message}{by}, of {largest:,} chips at most", ("cluster", "slice"))
+            ends = " to ".join("x".join(map(str, known)) for known in self._ends())
+            message = f"{list(shape)} is none; there are slices of {axes} axes from {ends}{by}"
+            raise Refused(f"{message}, of {largest:,} chips at most", ("cluster", "slice"))
         return replace(self, shapes=(shape,))
+
+    def _ends(self) -> tuple[Place, Place]:
+        """The shapes of the smallest and the largest slice."""
+        return min(self.shapes, key=math.prod), max(self.shapes, key=math.prod)
 
     def shape(self, chips: int) -> Place:
         """The lengths of the axes of a slice of `chips`; Refused where there is no such slice."""

@@ -222,7 +222,7 @@ def _precision(started: Started) -> None:
 
 
 def _few_bits(started: Started) -> None:
-    """Products in 8 bits or in NVFP4."""
+    """Products in 8 bits or in NVFP4, whose elements are e2m1."""
     four, eight = started.flag(("fp4_format",)), started.flag(("fp8_format",))
     recipe = (started.flag(("fp4_recipe",)) or ("", "nvfp4"))[1].lower()
     if four and eight:
@@ -230,6 +230,9 @@ def _few_bits(started: Started) -> None:
         raise Refused(
             f"line {started.where('fp4_format')}: {both}: one of them; Megatron refuses both too"
         )
+    if four and four[1].lower() != "e2m1":
+        said = f"{_spelt(started, 'fp4_format')} {four[1][:40]}".strip()
+        raise Refused(f"line {started.where('fp4_format')}: {said}: e2m1 alone is accepted")
     few = (bool(four) and recipe == "nvfp4") or bool(eight)
     if few:
         name, dtype = ("fp4_format", "nvfp4") if four else ("fp8_format", "fp8")
