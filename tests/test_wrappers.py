@@ -236,7 +236,7 @@ def test_every_key_that_the_page_names_exists() -> None:
     rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines()
             if line.startswith("| ") and line.count(" | ") == 1]  # fmt: skip
     found = {key for _, cell in rows for key in re.findall(r"`(?:\w+\.)?(\w+)(?::[^`]*)?`", cell)}
-    known = {"strategy", "options", "precision", "null"}
+    known = {"strategy", "options", "precision", "compute", "null"}
     for name in names("strategies"):
         known |= {field.name for field in dataclasses.fields(find("strategies", name))}
     known |= {"nodes", "ranks", "gpus_per_node", "per_device", "accumulation", "global"}

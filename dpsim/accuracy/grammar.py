@@ -26,41 +26,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsim.accuracy.denials import affirmed, in_use
+from dpsim.accuracy.link_rates import GPU, NIC, NODE, READ, LinkRate, of_ports, rate_of
 from dpsim.accuracy.rules import first, meaning
 from dpsim.accuracy.words import NetworkWords, vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 
-#: what a rate may be of
-GPU, NIC, NODE = "gpu", "nic", "node"
-#: networks whose NICs speak no TCP of their own
 #: networks that GPUs exchange nothing over
 _ASIDE_USES = ("storage", "management")
+#: networks whose NICs speak no TCP of their own
 _WITHOUT_SOCKETS = ("infiniband", "omni_path")
 #: how far rates that are rounded may be off each other
 _APART = 0.1
 #: more NICs than a node, or an NVLink domain that spans nodes, has
 _MOST = 256
-#: what stands for words that are read already, so that counts are not read out of them
-_READ = " ⟨{}⟩ "
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PRODUCT = re.compile(r"(?<![\d.])(\d{1,3}) ?[x×*] ?(\d+(?:\.\d+)?)(?![\d.])")
 _FACTOR = re.compile(r"⟨rate⟩ {0,2}[x×*]|[x×*] {0,2}⟨rate⟩")
-_PORTS = re.compile(r"(?<![\w.⟨-])(\d{1,2}) ?[x×*] {0,2}⟨rate⟩")
-_TIMES = re.compile(r"\d ?[x×*] ?$")
 _SEPARATOR = re.compile(r"[;|,\n+&]|\band\b| / (?!\s*(?:nic|gpu|port|node|server|s\b))")
-
-
-@dataclass(frozen=True)
-class LinkRate:
-    """A rate, one way [Gbit/s]: of a GPU, a NIC, a node, or ("") of what is not said.
-
-    bytes  whether it was written in bytes
-    """
-
-    gbits: float
-    of: str = ""
-    bytes: bool = False
 
 
 @dataclass(frozen=True)
@@ -314,12 +297,12 @@ def _facts(text: str) -> LinkPhrase:
     named = first(words.kinds, words.speeds.sub(" ", low) if words.on_ethernet.search(low) else low)
     *_, at = words.running.split(low)
     generation = first(words.generations, at) or first(words.generations, low)
-    rate, rest = _rate(_without(text, words.lanes, "inside"), words)
+    rate, rest = rate_of(_without(text, words.lanes, "inside"), words)
     for read in (*(e.words for e in words.generations), words.names, *_narrow(words)):
         rest = _without(rest, read, "net")
     rest = " ".join(rest.split())
     count, each_gpu = _count(rest, words)
-    rate = _of_ports(rate, rest, words)
+    rate = of_ports(rate, rest, words)
     return LinkPhrase(
         use=meaning(words.uses, low) or "", kind=named.kind if named else None,
         broad=named is not None and named.broad, count=count, each_gpu=each_gpu, rate=rate,
@@ -335,62 +318,10 @@ def _narrow(words: NetworkWords) -> list[re.Pattern[str]]:
 
 def _without(text: str, words: re.Pattern[str], why: str) -> str:
     """`text` with `words`, in any case, marked as read."""
-    return re.sub(words.pattern, _READ.format(why), text, flags=re.IGNORECASE)
+    return re.sub(words.pattern, READ.format(why), text, flags=re.IGNORECASE)
 
 
 # -- numbers --------------------------------------------------------------------------------------
-
-
-def _rate(text: str, words: NetworkWords) -> tuple[LinkRate | None, str]:
-    """The first rate of `text`, one way, and `text` with all rates read."""
-    found: LinkRate | None = None
-    pieces, start = [], 0
-    for match in words.rate.finditer(text):
-        value = _gbits(match, words)
-        if value is None:
-            continue
-        pieces += [text[start : match.start()], _READ.format("rate")]
-        start = match.end()
-        found = found or _placed(value, match, text, words)
-    return found, "".join([*pieces, text[start:]])
-
-
-def _of_ports(rate: LinkRate | None, text: str, words: NetworkWords) -> LinkRate | None:
-    """`rate` of one of a NIC's ports as that of them all, where a factor stands before it in `text`
-    and a count of NICs before that."""
-    ports, nics = _PORTS.search(text), words.count[0].search(text)
-    if rate is None or rate.of not in ("", NIC) or not (ports and nics):
-        return rate
-    if nics.start() >= ports.start():
-        return rate
-    return replace(rate, gbits=rate.gbits * int(ports[1]), of=NIC)
-
-
-def _gbits(match: re.Match[str], words: NetworkWords) -> tuple[float, bool] | None:
-    """A rate [Gbit/s] and whether it was written in bytes; None where it is none, such as the
-    80GB of a GPU's memory."""
-    number, unit, second = match["number"], match["unit"], match["second"]
-    per_second = bool(second) or unit in words.rates
-    scale = words.rates.get(unit, words.volumes.get(unit))
-    if scale is None or not per_second:
-        return None
-    return float(number or 1) * scale.gbits, scale.bytes
-
-
-def _placed(
-    value: tuple[float, bool], match: re.Match[str], text: str, words: NetworkWords
-) -> LinkRate:
-    """The rate with what it is of; of both ways together one is half."""
-    gbits, in_bytes = value
-    before, behind = text[: match.start()].lower(), text[match.end() :].lower()
-    if words.both_ways.search(behind) or words.both_ways.search(before):
-        gbits /= 2
-    of = meaning(words.scopes, behind) or ""
-    if not of:
-        of = next((scope for scope in (GPU, NODE) if words.before[scope].search(before)), "")
-    if of == NODE and _TIMES.search(before):  # 8x 200G per node: the count is the node's
-        of = NIC
-    return LinkRate(gbits, of, in_bytes)
 
 
 def _count(text: str, words: NetworkWords) -> tuple[int | None, bool]:

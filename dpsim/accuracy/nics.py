@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsim.accuracy.grammar import GPU, NIC, NODE, LinkPhrase, chosen, networks
+from dpsim.accuracy.grammar import LinkPhrase, chosen, networks
+from dpsim.accuracy.link_rates import GPU, NIC, NODE
 from dpsim.accuracy.questions import Inquiry, Option
 from dpsim.accuracy.rules import first
 from dpsim.accuracy.words import vocabulary

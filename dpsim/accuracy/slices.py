@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsim.accuracy.grammar import GPU, NODE, chosen, networks
+from dpsim.accuracy.grammar import chosen, networks
+from dpsim.accuracy.link_rates import GPU, NODE
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.fabrics.torus import Torus

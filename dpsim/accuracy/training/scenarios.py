@@ -119,14 +119,19 @@ def measured_case(
         "engine": "vectorised",
         "compute": dict(compute or {}),
     }
-    data |= executed(row, model, data, notes)
-    if model.language and rate_has_again(row):
-        data["recompute"] = "full"
-        notes.append("forward is computed again, and counted, as in DeepSpeed's TFLOP/s")
+    data |= executed(row, model, data, notes) | _again(row, model, notes)
     case, step_time, time = _measured_as(row, data, model.language, notes)
     _require_parameters(row, model, case)
     label, here = strategy["kind"] + mesh.label, tuple(notes)
     return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
+
+
+def _again(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
+    """Recomputation of which the rate of `row` counts the FLOP."""
+    if not (model.language and rate_has_again(row)):
+        return {}
+    notes.append("forward is computed again, and counted, as in DeepSpeed's TFLOP/s")
+    return {"recompute": "full"}
 
 
 def _require_training(row: TrainingRow) -> None:
