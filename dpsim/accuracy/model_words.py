@@ -47,6 +47,8 @@ class SliceWords:
 class FewBitsWords:
     """Formats of 8 and 4 bits: that they are denied, or several, and blocks that stay in 16."""
 
+    aside: Words
+    format: Words
     denied: Words
     several: Words
     wide: Words

@@ -17,8 +17,8 @@ _COLUMNS = ("precision", "strategy_detail")
 
 
 def plainly(row: TrainingRow) -> tuple[TrainingRow, dict[str, int]]:
-    """`row` whose precision is told without what it denies and without the blocks that stay in 16
-    bits, and these: `wide_first` and `wide_last`.
+    """`row` whose precision is told without what it denies, without files in brackets behind a
+    format and without the blocks that stay in 16 bits, and these: `wide_first` and `wide_last`.
 
     Raises Refused where all that it tells of its precision is denied.
     """
@@ -29,6 +29,8 @@ def plainly(row: TrainingRow) -> tuple[TrainingRow, dict[str, int]]:
             wide |= {key: int(count) for key, count in counts.items() if count}
     said = row.text("precision").lower()
     plain = words.denied.sub("", words.wide.sub("", said))
+    bare = words.aside.sub("", plain)
+    plain = bare if words.format.search(bare) else plain
     if plain == said:
         return row, wide
     if not re.search(r"\w", plain):
