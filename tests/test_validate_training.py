@@ -1675,7 +1675,9 @@ def test_two_formats_at_once_are_refused(tmp_path: Path, words: str) -> None:
         ("NVFP4 mixed (config file; config_common_fp8attn.sh)", "nvfp4"),
     ],
 )
-def test_a_format_that_is_denied_or_a_files_does_not_count(tmp_path: Path, words: str, compute: str) -> None:
+def test_a_format_that_is_denied_or_a_files_does_not_count(
+    tmp_path: Path, words: str, compute: str
+) -> None:
     assert point(tmp_path, **ON_B200, precision=words).data["precision"]["compute"] == compute
 
 
