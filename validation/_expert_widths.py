@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from _fit_intervals import HEAD
 
 from dpsim.core.constants import Constant, save, shipped
 from dpsim.predict.point import Causes
 from dpsim.predict.routing import SMALL_EXPERTS, behind
 
 HELD = 0.95
-HEAD = (
-    "What measured training runs alone can tell; written by validation/fit_training.py,\n"
-    "validation/left_out.py and validation/experts.py, never by hand."
-)
 
 
 @dataclass(frozen=True)
@@ -59,9 +56,7 @@ def learn(steps: Sequence[Step]) -> Constant:
     if n < 2:
         raise ValueError(f"many experts of {n} models: at least two tell of others")
     others = [width([s for s in steps if s.model != model]) for model in models]
-    held = sum(
-        step.needed <= width([s for s in steps if s.model != step.model]) for step in steps
-    )
+    held = sum(step.needed <= width([s for s in steps if s.model != step.model]) for step in steps)
     print(f"held by widths without their model: {held} of {len(steps)}")
     found = Constant(
         value=float(f"{width(steps):.3g}"),

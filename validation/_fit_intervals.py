@@ -24,6 +24,11 @@ from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
 from dpsim.predict.widths import LEAST_OVER, doubt_of_level, far
 
+#: what the file of constants that three programs write begins with
+HEAD = (
+    "What measured training runs alone can tell; written by validation/fit_training.py,\n"
+    "validation/left_out.py and validation/experts.py, never by hand."
+)
 COVERED = 0.9
 #: what lies outside counts so many times its distance: 2 / (1 - COVERED)
 OUTSIDE = 2.0 / (1.0 - COVERED)

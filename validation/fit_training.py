@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 import _fit_peak
 import numpy as np
+from _fit_intervals import HEAD
 
 from dpsim.accuracy.scores import fitted_on
 from dpsim.accuracy.training.scenarios import forget_clusters, measured_case
@@ -54,9 +55,6 @@ FINER = 17
 DRAWS = 200
 
 
-HEAD = """\
-What measured training runs alone can tell; written by validation/fit_training.py,
-validation/left_out.py and validation/experts.py, never by hand."""
 Series = Iterable[Sequence[TrainingRow]]
 Known = dict[str, Constant]
 

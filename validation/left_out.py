@@ -51,8 +51,7 @@ ELSEWHERE = tuple(
 )
 FIGURES = Path(__file__).resolve().parent / "left_out.json"
 HEADS = {
-    "training": "What measured training runs alone can tell; written by "
-    "validation/fit_training.py,\nvalidation/left_out.py and validation/experts.py, never by hand.",
+    "training": _fit_intervals.HEAD,
     "collective_error": "How far single collectives lie from their predictions; written by\n"
     "python validation/left_out.py learn, never by hand.",
 }
