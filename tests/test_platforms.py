@@ -472,3 +472,36 @@ def test_accelerators_by_name(accelerator: str, device: str) -> None:
 def test_an_unknown_accelerator_is_told_its_neighbours() -> None:
     with pytest.raises(Refused, match=r"the nearest are .*rtx5090"):
         platform(accelerator="GeForce RTX 5095", gpus_per_node=4)
+
+
+def test_the_nodes_of_an_nvlink_domain_all_have_nics() -> None:
+    """Of a network that nobody tells, one NIC for 72 GPUs is no reading; Ethernet is RoCE there."""
+    gb200 = {"accelerator": "GB200", "gpus_per_node": 4, "nodes": 36, "ranks": 144}
+    (alone,) = platform(**gb200).readings
+    assert alone.cluster == {"machine": "gb200-nvl72", "gpus_per_node": 72}
+    for words, kind in (("Ethernet", "roce"), ("TCP", "ethernet"), ("InfiniBand", "infiniband")):
+        (found,) = platform(**gb200, inter_node=words).readings
+        assert (found.cluster["nics_per_node"], found.cluster["inter_node_kind"]) == (72, kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("TCP", {"ethernet"}), ("sockets", {"ethernet"}), ("TCP/IP", {"ethernet"}),
+        ("InfiniBand, TCP", {"ipoib"}), ("HDR InfiniBand; TCP sockets", {"ipoib"}),
+        # the sockets of a board
+        ("dual-socket", {None, "infiniband", "ethernet"}),
+        ("2 sockets per node", {None, "infiniband", "ethernet"}),
+    ],
+)  # fmt: skip
+def test_sockets_alone_are_those_of_ethernet(text: str, kinds: set[str | None]) -> None:
+    found = platform(
+        accelerator="A100-SXM4-80GB", gpus_per_node=8, inter_node=text, nodes=4, ranks=32
+    )
+    assert {reading.cluster.get("inter_node_kind") for reading in found.readings} == kinds
+
+
+def test_a_platform_that_is_named_has_its_own_ethernet() -> None:
+    """A p3.16xlarge has 25 Gbit/s, whatever other nodes of V100 have."""
+    found = platform(accelerator="V100, p3.16xlarge", gpus_per_node=8, inter_node="Ethernet")
+    assert found.cluster["inter_node_bandwidth"] == "25 Gbit/s"

@@ -79,8 +79,7 @@ def main() -> int:
             except (Refused, SimulationError) as error:
                 refused[str(error)[:70]] += 1
                 continue
-            dtype = re.search(r"MXFP8|NVFP4|FP8|BF16", row["setting"], re.I)
-            found[f"{row['hardware']} {dtype[0] if dtype else ''}"].append(one)
+            found[f"{row['hardware']} {experts.dtype_of(row)}"].append(one)
             found["all"].append(one)
     for reason, count in sorted(refused.items()):
         print(f"refused {count:4}: {reason}")

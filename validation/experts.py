@@ -12,7 +12,8 @@ former; DeepEP's rates by the number of ranks, from two of them; and the GPU-hou
 training (scenarios/deepseek-v3-h800.yaml with the batch of nearly all of it).  No prediction is
 fitted to it.  By what factor the computing of experts would have to be longer for 95 of 100 steps
 to lie below the slow end of their interval is `experts.slow`, of which `--learn` writes the value
-to dpsim/core/fitted/training.yaml: the only number that is learned from the table.
+to dpsim/core/fitted/training.yaml: the only number of predictions that is learned from the table.
+Beside it stand the least, the median and the most of measured over predicted, which warnings say.
 
 What rows do not say is taken as: distributed optimizer with overlapped reductions, of gradients in
 bf16 (NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs/: qwen/qwen3_llm_pretrain.py 05c0c90f,
@@ -145,6 +146,17 @@ def model_of(row: Row) -> tuple[str, dict[str, Any]]:
     return name, json.loads((CONFIGS / f"{base}.json").read_text()) | changed
 
 
+def dtype_of(row: Row) -> str:
+    """The dtype that a row's setting names, as it writes it; "" where it names none."""
+    found = re.search(r"MXFP8|NVFP4|FP8|BF16", row["setting"], re.I)
+    return found[0] if found else ""
+
+
+def machine_of(row: Row) -> str:
+    """Which of `MACHINES` a row names."""
+    return next(key for key in MACHINES if key in row["hardware"])
+
+
 def scenario(row: Row, folder: Path) -> dict[str, Any]:
     """A row as a scenario; Refused where it is none."""
     name, config = model_of(row)
@@ -155,7 +167,7 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
     dtype = next((d for d in ("nvfp4", "fp8", "bf16") if d in words), "")
     if not dtype:
         raise Refused("a precision that is not modelled")
-    machine, used = next(MACHINES[key] for key in MACHINES if key in row["hardware"])
+    machine, used = MACHINES[machine_of(row)]
     replicas, batch = gpus // (tensor * pipeline * context), number(row, "GBS")
     micro = batch // (replicas * number(row, "MBS", 1))
     free = "dropless" in row["note"].lower() or "(dropless)" in row["model"]
@@ -293,8 +305,7 @@ def groups(rows: list[Row]) -> Iterator[list[Row]]:
     found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         release = re.search(r"container [\d.]+|code \S+", f"{row['setting']} {row['note']}")
-        dtype = re.search(r"MXFP8|NVFP4|FP8|BF16", row["setting"], re.I)
-        key = (row["source"], row["model"], row["hardware"], dtype[0] if dtype else "")
+        key = (row["source"], row["model"], row["hardware"], dtype_of(row))
         pair = "A/B" if row["source"].startswith("Megatron-Bridge EP overlap") else ""
         found[*key, release[0] if release else pair].append(row)
     yield from (group for group in found.values() if len(group) > 1)
@@ -381,7 +392,8 @@ def main() -> int:
         folder = Path(place)
         rows = accepted(rows, folder)
         if LEARN in sys.argv:
-            print(_expert_widths.learn(behind(rows, folder)))
+            for name, constant in _expert_widths.learn(behind(rows, folder)).items():
+                print(name, constant)
             return 0
         _score(rows, folder)
     deep_ep(table)
@@ -404,17 +416,23 @@ def _score(rows: list[Row], folder: Path) -> None:
         scale = level(group[0], folder)
         errors = [told(row, played(row, folder, (group[0], scale)), "context") for row in group[1:]]
         summary(errors, f"context parallelism ({group[0]['note'].strip()}), from its first row")
-    errors, inside = [], 0
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    inside = 0
     for row in rows:
         try:
-            found = played(row, folder)
+            here = played(row, folder)
         except (Refused, SimulationError) as error:
             print(f"refused: {row['model']} {row['strategy']}: {str(error)[:100]}")
             continue
-        errors.append(told(row, found, "uncalibrated"))
-        inside += found[2] <= found[0] <= found[3]
+        found[model_of(row)[0], machine_of(row)].append(told(row, here, "uncalibrated"))
+        inside += here[2] <= here[0] <= here[3]
+    errors = [error for own in found.values() for error in own]
     summary(errors, "uncalibrated")
-    print(f"inside their interval: {inside} of {len(errors)}")
+    print(f"inside their interval: {inside} of {len(errors)}\n")
+    print("| uncalibrated | rows | error, from and to | median |\n|---|---|---|---|")
+    for (name, machine), own in sorted(found.items()):
+        ends, middle = f"{min(own):+.0%} … {max(own):+.0%}", statistics.median(map(abs, own))
+        print(f"| {name} on {machine} | {len(own)} | {ends} | {middle:.0%} |")
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
             found[-1] = found[-1].filled(now).of_all()
         else:
             found.append(now)
-    return tuple(phrase for phrase in found if phrase.numbers or phrase.kind or phrase.use)
+    return tuple(p for p in found if p.numbers or p.kind or p.use or p.sockets)
 
 
 def _with_scopes(parts: Iterable[str]) -> list[str]:

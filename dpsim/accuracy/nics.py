@@ -21,6 +21,8 @@ from dpsim.machines.machine import Machine
 _LEAST_OPEN = 100
 #: no GPU has more NICs beside it, and no node fewer places for them
 _NICS_EACH, _FEWEST = 2, 4
+#: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
+LARGEST_BOX = 16
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,11 @@ def nics_of(
     kind = _by_fabric(told, read)
     of_kind_alone = read.count is None and read.rate is None and told.total is None
     if not read.numbers and told.total is None:
-        return _untold(told, machine, Usual(own, usual), kind, notes, asked)
+        found = _untold(told, machine, Usual(own, usual), kind, notes, asked)
+        if found is None or not (_one_each(machine, own) or _of_nodes(machine)):
+            return found
+        joined_by = _rdma(found.kind, read, told, found.count * found.gbits, notes)
+        return replace(found, kind=joined_by)
     if of_kind_alone and told.named and kind in (None, own.kind):
         notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
         return own
@@ -263,13 +269,15 @@ def _untold(
         if told.text and not words.silent.search(told.text.lower()):
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")
         notes.append(f"The network between nodes isn't stated; that of {machine.name} is taken.")
-        return _asked_network(told, usual, asked)
+        return None if _of_nodes(machine) else _asked_network(told, usual, asked)
     unstated = "The speed of the network isn't stated;"
-    if kind in ("ethernet", "gvnic") and not told.named and not words.fast.search(told.every):
+    slow = not told.named and not words.fast.search(told.every) and not _of_nodes(machine)
+    if kind in ("ethernet", "gvnic") and slow:
         gbits = float(_asked("ethernet", asked)) if told.asked else words.slow
         notes.append(f"{unstated} {gbits:g} Gbit/s is taken.")
         return Nics(1, gbits, kind)
-    nics = own if own.kind not in ("ethernet", "gvnic") else Nics(1, usual.rate, kind)
+    its = told.named or own.kind not in ("ethernet", "gvnic")
+    nics = own if its else Nics(1, usual.rate, kind)
     open_ = told.asked and not told.named and nics.count > 1 and not _one_each(machine, own)
     if open_ and _asked("speed", asked) == "one":
         nics = Nics(1, own.gbits, own.kind)
@@ -283,6 +291,12 @@ def _one_each(machine: Machine, own: Nics) -> bool:
     reading: eight GPUs from Hopper on, as NVIDIA's DGX and HGX platforms are built (DGX H100
     system architecture) and as clouds let them (ND H100 v5, p5, BM.GPU.H100)."""
     return machine.device.compute_capability >= 90 and own.count >= machine.gpus_per_node >= 8
+
+
+def _of_nodes(machine: Machine) -> bool:
+    """Whether a node here is an NVLink domain of many, all of which have NICs: one for all, or a
+    port of a host, is no reading."""
+    return machine.gpus_per_node > LARGEST_BOX and not isinstance(machine.node, Torus)
 
 
 def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry) -> Nics | None:

@@ -29,7 +29,7 @@ from dpsim.accuracy.denials import (
     told_inside,
 )
 from dpsim.accuracy.grammar import networks, sides
-from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
+from dpsim.accuracy.nics import LARGEST_BOX, NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
 from dpsim.accuracy.slices import chips_of, joined, of_chips
@@ -43,8 +43,6 @@ from dpsim.machines.machine import Machine, load_device, load_machine
 
 #: ways of wiring that are NVLink's, but of AMD's devices
 _NVLINKED = {"switch", "mesh", "cube", "pairs", "single"}
-#: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
-_LARGEST_BOX = 16
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ def _reading(
     device = _device(family, board, chosen, notes)
     require_board(load_device(device) if device else chosen.device, family, told.accelerator)
     gpus, share = _in_a_node(chosen, told, notes)
-    if told.ranks is not None and _LARGEST_BOX < gpus >= told.ranks:
+    if told.ranks is not None and LARGEST_BOX < gpus >= told.ranks:
         network = replace(network, asked=False)
     outside: list[str] = []
     nics = None
@@ -383,7 +381,7 @@ def _in_a_node(machine: Machine, told: HardwareText, notes: list[str]) -> tuple[
     if isinstance(machine.node, Torus):
         chips = chips_of(machine.node, told.ranks or whole, told.accelerator, notes)
         return chips, chips / (gpus or chips)
-    if gpus is None or whole <= _LARGEST_BOX:
+    if gpus is None or whole <= LARGEST_BOX:
         return gpus or whole, 1.0
     notes.append(f"{machine.name} has one NVLink domain of {whole} GPUs.")
     return whole, whole / gpus

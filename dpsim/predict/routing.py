@@ -9,7 +9,7 @@ much that is no source says as a rule.  A layer with 32, 64 and 128 experts (2,0
 without a second sorting of tokens a step reached 95 TFLOP/s in place of 82
 (NVIDIA/Megatron-LM, pull request 7204).  How much longer it may take is learned from published
 steps (`experts.slow`, by `validation/experts.py`), and how far these lie from what is predicted of
-them is said beside such predictions.
+them (`experts.least`, `experts.median`, `experts.most`) is said beside such predictions.
 """
 
 from __future__ import annotations
@@ -21,19 +21,13 @@ from dpsim.core.constants import shipped
 SMALL_EXPERTS = "small experts (prior)"
 #: experts from which on a layer has many: the least number of layers of equal arithmetic (above)
 MANY = 32
-#: published steps over what is predicted of them without calibration: the least, the median, the
-#: most, and how many there are (NVIDIA's of Megatron-Bridge and Megatron-MoE)
-FOUND, ROWS = (0.64, 1.27, 2.02), 118
-#: what they ran on: H100, B200, B300, GB200 and GB300
+#: what published steps of such models ran on: H100, B200, B300, GB200 and GB300
 GENERATIONS = ("hopper", "blackwell")
 
 
 def causes_of_experts(case: Case, time: float) -> dict[str, tuple[float, float]]:
     """By what factors an uncalibrated step of `time` may be off for its experts, by cause."""
-    found = {
-        "routing (prior)": routing_range(case, time),
-        SMALL_EXPERTS: experts_range(case, time),
-    }
+    found = {"routing (prior)": routing_range(case, time), SMALL_EXPERTS: experts_range(case, time)}
     return {cause: ends for cause, ends in found.items() if ends is not None}
 
 
@@ -84,11 +78,13 @@ def found_of_experts(case: Case) -> str | None:
         return None
     if not _many(case):
         return None
-    least, middle, most = (f"{factor:.3g}" for factor in FOUND)
+    known = shipped("training")
+    own = [known[f"experts.{which}"] for which in ("least", "median", "most")]
+    least, middle, most = (f"{constant.value:.3g}" for constant in own)
     return (
-        f"many experts: {ROWS} published steps of such models took {least} to {most} times what is "
-        f"predicted of them without calibration, {middle} times in the median; calibrate on a step "
-        "of your own"
+        f"many experts: {own[0].n} published steps of such models took {least} to {most} times "
+        f"what is predicted of them without calibration, {middle} times in the median; calibrate "
+        "on a step of your own"
     )
 
 
