@@ -456,7 +456,7 @@ def test_equal_candidates_are_better_half_the_time(tmp_path: Path) -> None:
     assert found["measurements"] == []
 
 
-def test_causes_are_shared_on_the_same_device_and_fabric_only(tmp_path: Path) -> None:
+def test_causes_are_shared_on_the_same_generation_and_fabric_only(tmp_path: Path) -> None:
     def causes(**change: str) -> set[Cause]:
         (path,) = write(tmp_path, x=big(**change))
         found = comparison([played(each) for each in asked([path])])
@@ -472,6 +472,8 @@ def test_causes_are_shared_on_the_same_device_and_fabric_only(tmp_path: Path) ->
     assert {cause.name for cause in own & other_fabric} == {"compute (prior)", "program (prior)"}
     other_program = causes(cluster=two_nodes, kind="fsdp")
     assert {cause.name for cause in own & other_program} == every - program
+    alike = causes(machine="dgx-h200", cluster=two_nodes)
+    assert {cause.name for cause in own & alike} == {"compute (prior)", "collectives (prior)"}
     other_device = causes(machine="dgx-a100", cluster=two_nodes)
     assert {cause.name for cause in own & other_device} == {"collectives (prior)"}
     assert not {c for c in own & causes(model="bert-large") if c.name.startswith("compute")}
@@ -635,6 +637,25 @@ def test_a_run_of_nccl_tests_is_proposed_where_the_network_decides(tmp_path: Pat
     assert best["commands"][1].startswith("dpsim calibrate ")
     steps = [m for m in found["measurements"] if m["kind"] == "step"]
     assert not steps or steps[0]["saves"] < best["saves"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "hosts"),
+    [
+        ("dgx-h100", 4, (1, 4)),
+        ("dgx-h100", 16, (2, 8)),
+        ("gb200-nvl72", 32, (8, 4)),
+        ("gb200-nvl72", 2, (1, 2)),
+    ],
+)
+def test_processes_are_started_on_hosts(
+    tmp_path: Path, machine: str, ranks: int, hosts: tuple[int, int]
+) -> None:
+    """A rack of 72 GPUs has 18 hosts."""
+    (path,) = write(tmp_path, a=big(machine=machine))
+    path.write_text(path.read_text().replace("ranks: 4", f"ranks: {ranks}"))
+    (job,) = played(asked([path])[0]).jobs
+    assert measure_next._hosts(job.case, ranks) == hosts
 
 
 def test_a_step_on_the_device_is_proposed_where_the_device_decides(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 A cause stretches a step by a factor whose 5 % and 95 % points are the ends that
 dpsim/predict/uncertainty.py gives; between and beyond them its logarithm is linear in a standard
 normal number, with a slope of its own on either side of 0.  Candidates take the same number where
-it is the same mistake of the same model (A60): the level of compute of one kind of device in one
-dtype on one model, collectives of one backend over one kind of link, the decoding of one model's
-images beside one kind of device.  A part of what is not known of compute is one program's alone
-(strategy, mesh, schedule: dpsim/predict/programs.py).  All else (run to run, sampling, which ranks
-are slow) is independent.  Causes multiply.
+it is the same mistake of the same model (A60): the level of compute of one generation of devices
+in one dtype on one model, collectives of one backend over one kind of link, the decoding of one
+model's images beside one kind of device.  A part of what is not known of compute is one program's
+alone (strategy, mesh, schedule: dpsim/predict/programs.py).  All else (run to run, sampling,
+which ranks are slow) is independent.  Causes multiply.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def factors(case: Case, ends: Causes, own: Sequence[str]) -> list[Factor]:
 def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
     device = case.device.name if case.device else "no device"
     if name.startswith("compute"):
-        return device, dtype_class(case.precision.compute), case.model.name
+        return _generation(case), dtype_class(case.precision.compute), case.model.name
     if name == PROGRAM:
         return device, dtype_class(case.precision.compute), case.model.name, *program_of(case)
     if name in (OVERHEADS, DEPARTURE):
@@ -94,6 +94,13 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
     if name in ("input pipeline", DOUBTED) or name in _ASSUMED:
         return device, case.model.name
     return tuple(own)
+
+
+def _generation(case: Case) -> str:
+    """Whose compute is unsure in the same way: a generation's devices, a device without one."""
+    if case.device is None:
+        return "no device"
+    return case.device.name if case.device.generation == "other" else case.device.generation
 
 
 #: causes that stand for a number that is assumed

@@ -43,6 +43,9 @@ PROGRAMS = {
 }
 #: sizes of collectives that are worth timing [B]
 _LEAST = 2.0**20
+#: GPUs of the largest server (DGX-2), and of a compute tray of larger NVLink domains (NVIDIA's data
+#: sheets of GB200 and GB300 NVL72: 18 trays of four)
+_LARGEST_HOST, _TRAY = 16, 4
 
 
 @dataclass(frozen=True)
@@ -195,12 +198,12 @@ def _collective_commands(name: str, cases: list[Case]) -> tuple[str, tuple[str, 
         for operation, size in _operations(case):
             sizes.setdefault(operation, []).append(size)
     first, file = cases[0], _file(name)
-    per_node = -(-first.ranks // (first.nodes or 1))
+    hosts, per_host = _hosts(first, first.ranks)
     use = f"# put calibration: {file}-curves.yaml into the scenario, and compare again"
     if plugins.name_of(first.backend) != "nccl" or not set(sizes) <= set(PROGRAMS):
         names = ",".join(sorted(sizes))
         command = (
-            f"torchrun --nnodes {first.nodes or 1} --nproc-per-node {per_node} "
+            f"torchrun --nnodes {hosts} --nproc-per-node {per_host} "
             f"measure_collectives.py --backend {plugins.name_of(first.backend)} "
             f"--operations {names} --output {file}.json"
         )
@@ -211,7 +214,7 @@ def _collective_commands(name: str, cases: list[Case]) -> tuple[str, tuple[str, 
         output = f"{file}-{operation}.txt"
         outputs.append(output)
         commands.append(
-            f"mpirun -np {first.ranks} -N {per_node} {PROGRAMS[operation]} "
+            f"mpirun -np {first.ranks} -N {per_host} {PROGRAMS[operation]} "
             f"-b {low} -e {high} -f 2 -g 1 -n 20 > {output}"
         )
     return "nccl-tests", (
@@ -219,6 +222,17 @@ def _collective_commands(name: str, cases: list[Case]) -> tuple[str, tuple[str, 
         f"dpsim calibrate {' '.join(outputs)} -o {file}-curves.yaml",
         use,
     )
+
+
+def _hosts(case: Case, ranks: int) -> tuple[int, int]:
+    """Hosts that `ranks` run on, and processes on each: an NVLink domain of more GPUs than any
+    server has is made of trays."""
+    gpus = case.topology.gpus if case.topology else 1
+    if gpus > _LARGEST_HOST:
+        gpus = _TRAY
+    elif ranks == case.ranks:  # spread as the scenario has them
+        gpus = -(-ranks // (case.nodes or 1))
+    return -(-ranks // min(gpus, ranks)), min(gpus, ranks)
 
 
 def _operations(case: Case) -> Iterator[tuple[str, float]]:
@@ -284,7 +298,9 @@ def _step(
     device = case.device.name if case.device else "the device"
     what = f"a step of {job.name} ({case.model.name}) on {ranks} {device}"
     use = f"calibrate: {{step_time: MEASURED, ranks: {ranks}}} into the job, and compare again"
-    command = f"torchrun --nproc-per-node {ranks} train.py"
+    hosts, per_host = _hosts(case, ranks)
+    several = f"--nnodes {hosts} " if hosts > 1 else ""
+    command = f"torchrun {several}--nproc-per-node {per_host} train.py"
     if ranks == 1 and case.scenario.strategy.recordable and case.mesh.plain:
         record = f"{_file(job.name)}-step.json"
         command = f"dpsim measure --world-size {case.ranks} -o {record} -- python train.py"
