@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import dpsim
 from dpsim.cases.least import at_least
 from dpsim.core.record import Refused
+from dpsim.core.yamlfile import loads
 from dpsim.describe.scenario import load
 from dpsim.planning import planned
 from dpsim.planning.bench import Bench, bench_of
@@ -16,6 +18,7 @@ from dpsim.planning.mesh_bounds import Whole
 from dpsim.planning.mesh_search import MeshSearch, exhaustive
 from dpsim.planning.mesh_space import MeshSpace, divisors
 from dpsim.predict.point import Point
+from dpsim.report.plan import keys_of
 
 
 def toy(**rest: Any) -> dict[str, Any]:
@@ -94,6 +97,18 @@ def test_the_answer_says_the_runners_up_and_why_they_lose() -> None:
     looked = answer["searched"]
     others = ("played", "slower_by_bound", "too_large", "refused")
     assert looked["settings"] == sum(looked[key] for key in others)
+
+
+def test_the_answer_can_be_pasted_into_the_scenario() -> None:
+    """What is printed reads back to the mesh, and with it the scenario takes the time that is
+    said."""
+    data = toy()
+    found = planned.plan(data, choose="parallel")
+    assert found.answer is not None
+    pasted, _ = loads(keys_of(found.document), "pasted")
+    assert pasted == found.answer["set"]
+    (point,) = dpsim.predict(data | pasted).points
+    assert point.step_time == pytest.approx(found.answer["value"])
 
 
 def test_nothing_that_fits_is_told_as_memory() -> None:

@@ -17,7 +17,13 @@ from dpsim.accuracy.training.hosts import AWAY, COPY, ISSUE
 from dpsim.accuracy.training.mesh import mesh_of
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
-from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, unscored
+from dpsim.accuracy.training.series import (
+    anchor_of,
+    anchors_of,
+    calibration_row,
+    play_series,
+    unscored,
+)
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
 from dpsim.accuracy.training.validate import validated_training
 from dpsim.cases.case import Case
@@ -1734,3 +1740,18 @@ def test_a_vocabulary_is_what_words_say(words: str, rows: int | None) -> None:
 def test_a_vocabulary_that_cannot_be_is_refused(words: str) -> None:
     with pytest.raises(Refused, match="is no vocabulary; 1,000 to 10,000,000 tokens are accepted"):
         choose_model("h1024 l24 a16", "LLM", None, 512, column=lambda _: words)
+
+
+def test_a_series_is_calibrated_on_its_own_accelerator(tmp_path: Path) -> None:
+    """A level of one device says nothing of another's compute."""
+    head = ("series_id", *HEAD)
+    cells = dict(zip(HEAD, RESNET, strict=True))
+    rows = []
+    for gpus, accelerator in ((1, "V100-SXM2-16GB"), (8, "V100-SXM2-16GB"), (8, "A100-SXM4-40GB")):
+        own = cells | {"total_gpus": gpus, "accelerator": accelerator, "value": 770.0 * gpus}
+        rows.append(("s", *own.values()))
+    table = read_table(write(tmp_path / "t.csv", rows, head))
+    first, alike, other = play_series(table.series["s"])
+    assert (first.status, alike.status, other.status) == ("calibrated", "predicted", "refused")
+    assert other.reason.startswith("accelerator: its calibration row ran on Tesla V100")
+    assert "A100" in other.reason

@@ -10,7 +10,7 @@ from dpsim.core.units import show
 from dpsim.predict.point import UNFIT
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.fields import interval, name_of, set_value, setting_text, shown
-from dpsim.report.plan_mesh import mesh_columns
+from dpsim.report.plan_mesh import mesh_columns, mesh_keys
 from dpsim.report.plan_picture import make_figure, plotted
 from dpsim.report.plan_text import (
     Document,
@@ -47,8 +47,15 @@ def print_plan(document: Document, console: Console, written: str) -> None:
             console.print(table(headers, rows, left=LEFT))
     say(console, left_out(document))
     say(console, answer_text(document))
+    if keys := keys_of(document):
+        say(console, ["In the scenario:", *(f"  {line}" for line in keys.splitlines())])
     say(console, [f"Warning: {clean(text)}" for text in document["warnings"][:8]], "yellow")
     say(console, [written] if written else [])
+
+
+def keys_of(document: Document) -> str:
+    """Sections of a scenario that the answer is, where it is a mesh."""
+    return mesh_keys(document) if document["question"]["kind"] == "mesh" else ""
 
 
 # -- tables ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpsim.core.units import show
+from dpsim.core.yamlfile import dump_yaml
 from dpsim.report.table import Columns
 from dpsim.report.text import signed
 
@@ -71,6 +72,12 @@ def mesh_text(document: Mapping[str, Any]) -> list[str]:
         f"{looked['played']:,} were played."
     )
     return lines
+
+
+def mesh_keys(document: Mapping[str, Any]) -> str:
+    """What the answer changes in the scenario, as its file has it; empty where nothing is found."""
+    answer = document["answer"]
+    return dump_yaml(answer["set"]).rstrip() if answer is not None and "set" in answer else ""
 
 
 def _named(one: Mapping[str, Any]) -> str:

@@ -212,6 +212,7 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     if anchor.failure:
         raise Refused(f"its calibration row: {anchor.failure}")
     base, here = anchor.measured, measured_case(row, reading=reading)
+    _require_one_device(here, base)
     if not (padded(row) or here.stand_in):  # whose work may be less than is counted
         check_possible(here.case, here.step_time)
     if anchor.level is None and here.stand_in:
@@ -229,6 +230,20 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     ends = (min(bounds.low or time * 1e-3, time), max(bounds.high, time))
     limit = bottleneck(case, played)
     return PlayedReading(reading, here, base, time, ends, limit, played.reason == shortened.NOTE)
+
+
+def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
+    """Refuse a level of compute that another device was measured for."""
+    own, other = (
+        case.device.name if case and case.device else ""
+        for case in (here.case, base.case if base else None)
+    )
+    if base is not None and own != other:
+        raise Refused(
+            f"its calibration row ran on {other}, which says nothing of the compute of {own}; a "
+            "series is of one accelerator",
+            ("accelerator",),
+        )
 
 
 def _predicted(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:

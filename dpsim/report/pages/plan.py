@@ -8,7 +8,7 @@ from typing import Any
 from dpsim.planning.wanted import ends_of, value_of
 from dpsim.report import plan as report
 from dpsim.report.fields import interval, name_of, setting_text, shown
-from dpsim.report.pages import Chart, Page, PagePart, Section, Sheet, Words, warned
+from dpsim.report.pages import Chart, Code, Page, PagePart, Section, Sheet, Words, warned
 from dpsim.report.pages.charts import Spec, Tip, amounts, measure, ticks
 from dpsim.report.plan_picture import edges, plain_number, plotted, scaled
 from dpsim.report.plan_text import Document, answer_text, question_text, required
@@ -22,6 +22,8 @@ def page(document: Document) -> str:
     said = answer_text(document)
     sections = [Section("", _figures(document))]
     sections.append(Section("The answer", [Words(said[1:])] if said[1:] else []))
+    if keys := report.keys_of(document):
+        sections.append(Section("In the scenario", [Code(keys)]))
     tables = (("What was played", report.columns_of(document)),
               ("What would raise it", report.raised_columns(document)))  # fmt: skip
     for title, columns in tables:
