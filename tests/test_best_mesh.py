@@ -107,8 +107,8 @@ def test_the_answer_can_be_pasted_into_the_scenario() -> None:
     assert found.answer is not None
     pasted, _ = loads(keys_of(found.document), "pasted")
     assert pasted == found.answer["set"]
-    (point,) = dpsim.predict(data | pasted).points
-    assert point.step_time == pytest.approx(found.answer["value"])
+    (point,) = dpsim.predict(data | pasted).document["points"]
+    assert point["step_time_s"] == pytest.approx(found.answer["value"])
 
 
 def test_nothing_that_fits_is_told_as_memory() -> None:
