@@ -56,6 +56,8 @@ def require_plain(parts: Sequence[str], inter_node: str) -> None:
     wrong = meaning(vocabulary().network.refused, text)
     if vocabulary().network.slashed.search(inter_node.lower()):
         wrong = "alternatives"
+    if vocabulary().network.unused_beside.search(inter_node.lower()):
+        wrong = "a network that is not used"
     if wrong is not None:
         message = f"{inter_node[:60]!r} tells {wrong}, which is not read from words"
         raise Refused(message, ("inter_node",))

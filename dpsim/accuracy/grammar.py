@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsim.accuracy.denials import affirmed, in_use
@@ -40,6 +40,7 @@ _WITHOUT_SOCKETS = ("infiniband", "omni_path")
 _APART = 0.1
 #: more NICs than a node, or an NVLink domain that spans nodes, has
 _MOST = 256
+_BRACKETS = re.compile(r"[([][^()\[\]]*[)\]]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PRODUCT = re.compile(r"(?<![\d.])(\d{1,3}) ?[x×*] ?(\d+(?:\.\d+)?)(?![\d.])")
 _FACTOR = re.compile(r"⟨rate⟩ {0,2}[x×*]|[x×*] {0,2}⟨rate⟩")
@@ -137,6 +138,7 @@ def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     inner: list[str] = []
     benchmark = False
     for part, ends in _parts(words.label.sub(r"\1;", affirmed(_THOUSANDS.sub("", text)))):
+        part = _BRACKETS.sub(_but(words.benchmark), part)
         low = part.lower()
         benchmark = benchmark or words.benchmark.search(low) is not None
         if not benchmark and not words.to_host.search(low):
@@ -146,12 +148,20 @@ def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return in_use(outer), tuple(inner)
 
 
+def _but(words: re.Pattern[str]) -> Callable[[re.Match[str]], str]:
+    """What leaves out of brackets those that have `words`."""
+    return lambda aside: "" if words.search(aside[0].lower()) else aside[0]
+
+
 def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
     """The networks that the `parts` of a text on it tell, in their order."""
     found: list[LinkPhrase] = []
     for part in _with_scopes(parts):
         now = _phrase(part)
-        if found and not _another(found[-1], now):
+        limit = now.rate if vocabulary().network.running.search(part.lower()) else None
+        if found and limit and not (now.kind or now.count):
+            found[-1] = replace(found[-1], rate=limit)
+        elif found and not _another(found[-1], now):
             found[-1] = found[-1].filled(now).of_all()
         else:
             found.append(now)
@@ -258,7 +268,7 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _phrase(part: str) -> LinkPhrase:
-    outer = re.sub(r"[([][^()\[\]]*[)\]]", " ", part)
+    outer = _BRACKETS.sub(" ", part)
     asides = re.findall(r"[([]([^()\[\]]*)[)\]]", part)
     found = _facts(outer)
     for aside in asides:
@@ -270,6 +280,13 @@ def _phrase(part: str) -> LinkPhrase:
             found = replace(found, rate=replace(rate, of=rate.of or of)) if rate and of else found
             continue
         told = _facts(aside)
+        if told.rate and found.rate and vocabulary().network.one_way.search(aside.lower()):
+            found = replace(found, rate=replace(found.rate, gbits=told.rate.gbits))
+            continue
+        alone = not (found.use or told.kind or told.numbers or "also" in aside.lower())
+        if told.use in _ASIDE_USES and alone:
+            found = replace(found, use=told.use)
+            continue
         if told.use not in _ASIDE_USES or found.use or not (found.kind or found.numbers):
             found = found.filled(told)
     each_gpu = vocabulary().network.before[GPU].search(outer.lower())
@@ -293,11 +310,16 @@ def _facts(text: str) -> LinkPhrase:
     """What a part without brackets says."""
     words = vocabulary().network
     text = words.gigabit.sub(lambda found: f"{found[1] or 1} GbE", text)
+    text = words.swapped.sub(r"\2x \1G", words.slips.sub(r"\1 Gb", text))
     low = text.lower()
     named = first(words.kinds, words.speeds.sub(" ", low) if words.on_ethernet.search(low) else low)
-    *_, at = words.running.split(low)
-    generation = first(words.generations, at) or first(words.generations, low)
+    *_, at = re.split(words.running.pattern, text, flags=re.IGNORECASE)
+    generation = first(words.generations, at.lower()) or first(words.generations, low)
     rate, rest = rate_of(_without(text, words.lanes, "inside"), words)
+    rate = (rate_of(at, words)[0] if at != text else None) or rate
+    nominal = generation.gbits if generation else None
+    if rate and nominal and words.duplex.search(low) and math.isclose(rate.gbits, 2 * nominal):
+        rate = replace(rate, gbits=nominal)
     for read in (*(e.words for e in words.generations), words.names, *_narrow(words)):
         rest = _without(rest, read, "net")
     rest = " ".join(rest.split())
@@ -307,7 +329,7 @@ def _facts(text: str) -> LinkPhrase:
         use=meaning(words.uses, low) or "", kind=named.kind if named else None,
         broad=named is not None and named.broad, count=count, each_gpu=each_gpu, rate=rate,
         sockets=words.tcp.search(low) is not None and not words.tcpx.search(low),
-        nominal=generation.gbits if generation else None, note=named.note if named else "",
+        nominal=nominal, note=named.note if named else "",
         times=_FACTOR.search(rest) is not None,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from dpsim.accuracy.words import NetworkWords
 GPU, NIC, NODE = "gpu", "nic", "node"
 #: what stands for words that are read already, so that counts are not read out of them
 READ = " ⟨{}⟩ "
-_PORTS = re.compile(r"(?<![\w.⟨-])(\d{1,2}) ?[x×*] {0,2}⟨rate⟩")
+_PORTS = re.compile(r"(?<![\d.⟨-])(?<![A-WY-Za-wy-z_])(\d{1,2}) ?[x×*] {0,2}⟨rate⟩")
 _TIMES = re.compile(r"\d ?[x×*] ?$")
 
 

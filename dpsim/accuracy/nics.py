@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsim.accuracy.grammar import LinkPhrase, chosen, networks
-from dpsim.accuracy.link_rates import GPU, NIC, NODE
+from dpsim.accuracy.link_rates import GPU, NIC, NODE, LinkRate
 from dpsim.accuracy.questions import Inquiry, Option
 from dpsim.accuracy.rules import first
 from dpsim.accuracy.words import vocabulary
@@ -94,15 +94,16 @@ def nics_of(
     own, gpus = _own(machine), machine.gpus_per_node
     read = _settled(_read(told, gpus, notes), told, asked)
     notes += [read.note] if read.note else []
-    kind = _by_fabric(told, read)
-    of_kind_alone = read.count is None and read.rate is None and told.total is None
+    kind = _told_kind(told, read)
     if not read.numbers and told.total is None:
         found = _untold(told, machine, Usual(own, usual), kind, notes, asked)
         if found is None or not (_one_each(machine, own) or _of_nodes(machine)):
             return found
         joined_by = _rdma(found.kind, read, told, found.count * found.gbits, notes)
         return replace(found, kind=joined_by)
-    if of_kind_alone and told.named and kind in (None, own.kind):
+    bare = read.count is None and read.rate is None and told.total is None
+    own_rate = read.nominal in (None, own.gbits, vocabulary().network.usual.get(own.kind))
+    if bare and own_rate and told.named and kind in (None, own.kind):
         notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
         return own
     if isinstance(machine.node, Torus):
@@ -114,7 +115,8 @@ def nics_of(
     if whole is None:
         whole = _whole(read, Usual(own, usual), gpus, kind, told.asked and not told.named, asked)
     _require_possible(whole, kind, read, told, machine)
-    kind = kind if isinstance(machine.node, Torus) else _rdma(kind, read, told, whole, notes)
+    if not (isinstance(machine.node, Torus) or own.kind == "efa"):  # which is Amazon's only RDMA
+        kind = _rdma(kind, read, told, whole, notes)
     platform = told.named and kind == own.kind and read.count is None
     each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
     nics = _split(whole, read, each, most, notes)
@@ -159,24 +161,26 @@ def _read(told: NetworkText, gpus: int, notes: list[str]) -> LinkPhrase:
     """The network that carries what GPUs exchange, as the text tells it."""
     phrases = networks(told.parts)
     found = chosen(phrases, told.total, gpus, notes)
-    if told.share > 1 and found.count is not None:
+    if told.share > 1 and found.count is not None and found.count < gpus:
         found = replace(found, count=round(found.count * told.share))
     rate, nominal = found.rate, found.nominal
     if told.share > 1 and rate and rate.of == NODE:
         found = replace(found, rate=replace(rate, gbits=rate.gbits * told.share))
-    if rate and rate.bytes and _bits(rate.gbits, nominal, found):
+    if rate and rate.bytes and _bits(rate, nominal, found):
         notes.append(f"Bytes per second are taken for bits: a NIC has {rate.gbits / 8:g} Gbit/s.")
         return replace(found, rate=replace(rate, gbits=rate.gbits / 8, bytes=False))
     return found
 
 
-def _bits(gbits: float, nominal: float | None, read: LinkPhrase) -> bool:
+def _bits(rate: LinkRate, nominal: float | None, read: LinkPhrase) -> bool:
     """Whether a rate in bytes is eight times that of the generation named, or, as one of several
-    NICs, eight times a line rate and beyond every one."""
+    NICs, eight times a line rate and beyond every one, or eight times one that is none in bytes."""
+    each, words = rate.gbits / 8, vocabulary().network
     if nominal:
-        return math.isclose(gbits / 8, nominal, rel_tol=0.05)
-    known = vocabulary().network.line_rates
-    return read.times and gbits > max(known) and gbits / 8 in known
+        return math.isclose(each, nominal, rel_tol=0.05)
+    if each in words.never_bytes and not rate.of and read.kind:
+        return True
+    return read.times and rate.gbits > max(words.line_rates) and each in words.line_rates
 
 
 def _settled(read: LinkPhrase, told: NetworkText, asked: Inquiry) -> LinkPhrase:
@@ -192,6 +196,12 @@ def _settled(read: LinkPhrase, told: NetworkText, asked: Inquiry) -> LinkPhrase:
     if rate and open_ and _asked("together", asked) == "all":
         return replace(read, rate=replace(rate, of=NODE))
     return read
+
+
+def _told_kind(told: NetworkText, read: LinkPhrase) -> NetworkKind | None:
+    """What the nodes are joined by, as the text or the platform that it names has it."""
+    known = first(vocabulary().network.platforms, told.every)
+    return _by_fabric(told, read) or (known.kind if known else None)
 
 
 def _by_fabric(told: NetworkText, read: LinkPhrase) -> NetworkKind | None:
@@ -262,14 +272,15 @@ def _untold(
     """NICs where a text gives no number: those of the platform, else asked for."""
     words, own = vocabulary().network, usual.own
     known = first(words.platforms, told.every)
-    if known is not None:
+    unknown = kind is None and bool(told.text) and not words.silent.search(told.text.lower())
+    if known is not None and not unknown:
         notes.append(f"{known.nics} x {known.gbits:g} Gbit/s per node: {known.source}.")
         return Nics(known.nics, known.gbits, kind or own.kind)
     if kind is None:
-        if told.text and not words.silent.search(told.text.lower()):
+        if unknown:
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")
         notes.append(f"The network between nodes isn't stated; that of {machine.name} is taken.")
-        return None if _of_nodes(machine) else _asked_network(told, usual, asked)
+        return None if _of_nodes(machine) else _asked_network(told, usual, asked, unknown)
     unstated = "The speed of the network isn't stated;"
     slow = not told.named and not words.fast.search(told.every) and not _of_nodes(machine)
     if kind in ("ethernet", "gvnic") and slow:
@@ -299,10 +310,10 @@ def _of_nodes(machine: Machine) -> bool:
     return machine.gpus_per_node > LARGEST_BOX and not isinstance(machine.node, Torus)
 
 
-def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry) -> Nics | None:
-    """NICs of a network of which nothing is told; the machine's where a platform is named, or
-    where nothing crosses it."""
-    if told.named or not told.asked:
+def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry, unknown: bool) -> Nics | None:
+    """NICs of a network of which nothing is told; the machine's where a platform is named, of which
+    no `unknown` network is told, or where nothing crosses it."""
+    if (told.named and not unknown) or not told.asked:
         return None
     answer = _asked("network", asked)
     if answer == "tcp":
@@ -331,7 +342,8 @@ def _whole(
     if _per_gpu(read):
         return gpus * (read.count or 1) * each
     count = read.count
-    if count is None and math.isclose(each, own.gbits) and own.count > 1 and kind != "ethernet":
+    its = math.isclose(each, own.gbits) or (rate is None and not asking)
+    if count is None and its and own.count > 1 and kind != "ethernet":
         many = not asking or _asked("count", asked) == "own"
         count = own.count if many and (rate is None or asking) else 1
     return (count or 1) * each

@@ -8,6 +8,7 @@ readings.  It looks at the words alone, never at where they come from.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -41,8 +42,12 @@ from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
 
+#: a count in front of an accelerator's name ("8x H100")
+_COUNTED = re.compile(r"^\s*\d{1,3} ?[x×*] ?(?=[A-Za-z])")
 #: ways of wiring that are NVLink's, but of AMD's devices
 _NVLINKED = {"switch", "mesh", "cube", "pairs", "single"}
+#: those that join all GPUs of a node
+_WHOLE = {"switch", "mesh", "cube"}
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ def platform(
     """
     outer, inner = sides(inter_node)
     accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
-    require_plain_words(accelerator, intra_node, fabric)
+    accelerator = _COUNTED.sub("", accelerator)
+    require_plain_words(accelerator, f"{intra_node} ; {machine}", fabric)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()
     parts = (*outer, *_strayed(intra_node))
@@ -190,6 +196,7 @@ def _reading(
     board = board_of(family, told, asked) if known is None else known[0]
     name, named = _machine(board, told, network.every, notes, asked)
     _require_own_links(family, board, told)
+    _require_form(board, told)
     _require_told_wiring(name, told)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
@@ -227,6 +234,17 @@ def _require_own_links(family: Family, board: Board, told: HardwareText) -> None
     if link:
         message = f"no machine known with {link} between {board.device}; say PCIe, or nothing"
         raise Refused(message, ("intra_node",))
+
+
+def _require_form(board: Board, told: HardwareText) -> None:
+    """Refuse PCIe cards of what is known as a module alone."""
+    wirings = {node.wiring for node in _nodes(board).values()}
+    card = vocabulary().accelerators.cards.search(told.accelerator)
+    if card and not board.form and wirings <= _WHOLE:
+        message = (
+            f"no PCIe card is known of {told.accelerator[:60]!r}; the nearest is {board.device}"
+        )
+        raise Refused(message, ("accelerator",))
 
 
 def _require_told_wiring(name: str, told: HardwareText) -> None:
@@ -313,6 +331,9 @@ def _machine(
         if node.wiring == wanted:
             return name, False
     usual = next((n for n, node in fitting.items() if node.gpus == gpus), next(iter(fitting)))
+    if wanted == "pairs" and nodes[usual].wiring in _WHOLE and (gpus or 2) > 1 != told.ranks:
+        message = f"no machine known with NVLink over pairs of {board.device}"
+        raise Refused(message, ("intra_node",))
     if len({node.wiring for node in fitting.values()}) > 1 and told.ranks != 1:
         why = f"is {wanted}, and no such machine is known" if wanted else "isn't stated"
         notes.append(f"The wiring inside the node {why}; that of {usual} is taken.")

@@ -176,10 +176,12 @@ class NamedRate(Named):
 
 @record
 class NamedNics(NamedRate):
-    """The NICs of each node of a platform with a name, and who says so."""
+    """The NICs of each node of a platform with a name, who says so, and their kind where it is
+    not that of the machine that stands for it."""
 
     nics: Count
     source: Text
+    kind: NetworkKind | None = None
 
 
 @record
@@ -203,6 +205,7 @@ class NetworkWords:
     unused: Words
     no_gpudirect: Words
     slashed: Words
+    unused_beside: Words
     refused: dict[str, Words]
     spoken: dict[str, int]
     counted: Words
@@ -225,12 +228,17 @@ class NetworkWords:
     lanes: Words
     names: Words
     gigabit: Words
+    slips: Words
+    swapped: Words
     rate: Words
     rates: dict[str, RateUnit]
     volumes: dict[str, RateUnit]
     scopes: dict[str, Words]
     before: dict[str, Words]
     scope_alone: Words
+    never_bytes: tuple[float, ...]
+    one_way: Words
+    duplex: Words
     both_ways: Words
     per_gpu: Words
     one_each: Words
