@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dpsim
 from dpsim.backends import Plan
 from dpsim.backends._ici_box import TorusBox, box_of
 from dpsim.backends.ici import Ici
@@ -258,3 +259,21 @@ def test_no_other_node_has_more_than_1024() -> None:
     with pytest.raises(Refused, match="2048 is not in 1 … 1,024") as error:
         load_machine("dgx-h100").topology(1, gpus_per_node=2048)
     assert error.value.path == ("cluster", "gpus_per_node")
+
+
+def test_steps_of_several_slices_are_less_sure() -> None:
+    """8 % more for each doubling, since one slice or since those that were measured."""
+    data = {
+        "model": {"huggingface": "llama-3-8b", "sequence_length": 4096}, "recompute": "full",
+        "cluster": {"machine": "tpu-v5p", "nodes": 4, "gpus_per_node": 128},
+        "strategy": {"kind": "fsdp"}, "collective": {"backend": "ici"},
+        "precision": {"compute": "bf16"}, "batch": {"per_device": 1},
+    }  # fmt: skip
+
+    def slow(**changed: Any) -> float:
+        (point,) = dpsim.predict({**data, **changed}).document["points"]
+        return float(point["interval_causes"].get("slices (prior)", (1.0, 1.0))[1])
+
+    assert slow() == pytest.approx(1.08**2)
+    assert slow(calibrate={"ranks": 256, "step_time": "1 s"}) == pytest.approx(1.08)
+    assert slow(cluster={**data["cluster"], "nodes": 1}) == 1.0

@@ -507,7 +507,7 @@ def test_a_platform_that_is_named_has_its_own_ethernet() -> None:
     assert found.cluster["inter_node_bandwidth"] == "25 Gbit/s"
 
 
-# -- read no better than it is ----------------------------------------------------------------------
+# -- read no better than it is ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ routing                between what the load of the fullest rank is thought to l
                        shares out tokens, times what it multiplies (dpsim/compile/routing.py)
 stand-in               what a model of that size may do otherwise than equal blocks (`Doubt`)
 lengths of texts       between half and all of their longest, where they vary (`Doubt`)
+slices                 per doubling of slices of TPUs since the calibrated run, which cost more than
+                       their links take (docs/howto/tpus.md)
 little known device    per root of the doublings of ranks since the calibrated run, where no runs
                        tell the share of peak that such devices reach in such dtypes
 
@@ -59,7 +61,16 @@ from dpsim.core import plugins
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
 from dpsim.predict.routing import causes_of_experts
-from dpsim.predict.widths import compute_range, departure, doubt_of, stands_in, step_range, width
+from dpsim.predict.widths import (
+    SLICES,
+    compute_range,
+    departure,
+    doubt_of,
+    slices_since,
+    stands_in,
+    step_range,
+    width,
+)
 
 NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
@@ -129,6 +140,8 @@ def interval(
 def _beside(case: Case, played: Played, calibrated_at: int | None) -> Causes:
     """What is unsure beside compute and collectives, whether a step was measured or not."""
     found, time = _doubts(case, calibrated_at), played.step_time
+    if (more := slices_since(case, calibrated_at)) > 0:
+        found["slices (prior)"] = (1.0, SLICES**more)
     if calibrated_at is None:
         found |= causes_of_experts(case, time)
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:

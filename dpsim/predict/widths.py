@@ -12,6 +12,7 @@ from dpsim.cases.case import Case
 from dpsim.core import plugins
 from dpsim.core.constants import shipped
 from dpsim.core.lean import dataclass
+from dpsim.machines.fabrics.torus import Torus
 
 #: parameters from which a model is large
 LARGE = 1e9
@@ -28,6 +29,10 @@ LAST_AMPERE = 87
 #: models whose layers are known), two ran 13 to 50 times faster on more ranks, and the others kept
 #: their level; chosen on the scores of these runs, which from 3 to 5 times are much the same
 DOUBTED = (4.0, 6.0)
+#: the most that a step grows per doubling of slices of TPUs beyond what their links take: 6 to 8 %
+#: without XLA's option that hides reductions between slices, 2 to 4 % with it (MaxText's recipes of
+#: v5e and v6e, docs/howto/tpus.md)
+SLICES = 1.08
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,16 @@ def doubt_of_level(level: float) -> float:
     first, last = map(math.log, DOUBTED)
     whole = math.log(max(level, DOUBTED[0]))
     return whole * min((whole - first) / (last - first), 1.0)
+
+
+def slices_since(case: Case, calibrated_at: int | None) -> float:
+    """Doublings of slices of TPUs since a run of `calibrated_at` ranks, since one slice where none
+    was measured."""
+    topology = case.topology
+    if topology is None or not isinstance(topology.fabric, Torus):
+        return 0.0
+    before = 1 if calibrated_at is None else -(-calibrated_at // topology.gpus)
+    return abs(math.log2(topology.nodes / before))
 
 
 def stands_in(case: Case) -> bool:
