@@ -542,6 +542,19 @@ def test_a_platform_that_is_named_has_its_own_ethernet() -> None:
         # TCP over any wire
         ("ENA 400 Gbps", (2, 200, "ethernet")), ("8x200G Ethernet with Gloo", (8, 200, "ethernet")),
         ("100 Gb/s per socket InfiniBand", (1, 100, "infiniband")),
+        # a limit is never more than what it limits
+        ("8x NDR, running at 200 Gb/s per GPU", (8, 200, "infiniband")),
+        ("8x HDR limited to 100 Gb/s per node", (1, 100, "infiniband")),
+        ("4x HDR, capped to 100 Gb/s total", (1, 100, "infiniband")),
+        ("8x HDR (full duplex 400 Gb/s)", (8, 200, "infiniband")),
+        # words that take nothing away
+        ("8 NICs connected to leaf switches, HDR", (8, 200, "infiniband")),
+        ("4 HDR NICs, all 4 active", (4, 200, "infiniband")), ("4 HDR", (4, 200, "infiniband")),
+        ("8x HDR (IB SHARP not used)", (8, 200, "infiniband")),
+        ("8x HDR, not oversubscribed", (8, 200, "infiniband")),
+        ("8x HDR with Lustre file system", (8, 200, "infiniband")),
+        ("Gloo is used for barriers; NCCL over 8x HDR", (8, 200, "infiniband")),
+        ("EDR, 50 x 8-GPU nodes", (1, 100, "infiniband")),
     ],
 )  # fmt: skip
 def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, float, str]) -> None:
@@ -579,6 +592,8 @@ def test_a_network_that_is_not_what_it_names_is_refused(text: str) -> None:
         ("DGX A100", "HDR InfiniBand", (8, 200, "infiniband")),
         ("DGX A100", "10 GigE", (1, 10, "ethernet")),
         ("DGX H100", "NDR200 InfiniBand", (8, 200, "infiniband")),
+        ("DGX H100", "Quantum-2", (8, 400, "infiniband")),
+        ("DGX A100", "NDR", (1, 400, "infiniband")),
         ("A100 a2-highgpu-8g", "", (1, 100, "gvnic")),
         ("A100 a2-ultragpu-8g", "100 Gbps", (1, 100, "gvnic")),
         ("H100 BM.GPU.H100.8", "", (8, 400, "roce")),
@@ -618,6 +633,8 @@ def test_smaller_sizes_of_a_clouds_type_have_networks_of_their_own(
         ("A100", "each pair of GPUs connected by NVLink", "rack-pcie4"),
         ("A100", "NVLink only between GPUs 0-1, 2-3", "rack-pcie4"),
         ("A100", "NVLink, 50 GB/s per pair", "dgx-a100"), ("H100", "2-way NVLink", "h100-nvl-8"),
+        ("A100", "NVLink between all pairs of GPUs", "dgx-a100"),
+        ("V100 SXM2", "NVLink (double links between pairs)", "dgx-1v"),
         ("V100 SXM2", "HGX-1 hybrid cube mesh", "dgx-1v"), ("8x A100 SXM4", "", "dgx-a100"),
         ("H100 (a3-highgpu-8g)", "", "a3-high"),
     ],
@@ -627,6 +644,37 @@ def test_nvlink_is_where_it_is_said_to_be(accelerator: str, inside: str, machine
         accelerator=accelerator, gpus_per_node=8, intra_node=inside, inter_node="1x HDR"
     )
     assert found.cluster["machine"] == machine
+
+
+@pytest.mark.parametrize("text", ["rail-optimized fat tree", "SuperPOD fabric", "cluster network"])
+def test_words_on_the_shape_of_a_network_leave_a_platforms_own(text: str) -> None:
+    (found,) = platform(
+        accelerator="DGX H100", gpus_per_node=8, inter_node=text, nodes=4, ranks=32
+    ).readings
+    assert found.cluster == {"machine": "dgx-h100", "gpus_per_node": 8}
+
+
+def test_a_gpus_memory_is_no_rate() -> None:
+    found = platform(
+        accelerator="A100 SXM4",
+        gpus_per_node=8,
+        inter_node="A100 40GB InfiniBand",
+        nodes=4,
+        ranks=32,
+    )
+    assert {r.cluster["inter_node_bandwidth"] for r in found.readings} == {"200 Gbit/s"}
+
+
+def test_clusters_with_a_name_have_their_own_count_of_nics() -> None:
+    for accelerator, text, gbits in (
+        ("A100 (Leonardo)", "HDR100", 100),
+        ("A100 JUWELS Booster", "HDR", 200),
+    ):
+        found = platform(
+            accelerator=accelerator, gpus_per_node=4, inter_node=text, nodes=4, ranks=16
+        )
+        assert found.cluster["nics_per_node"] == 4
+        assert found.cluster["inter_node_bandwidth"] == f"{gbits} Gbit/s"
 
 
 def test_a_board_of_four_has_no_nvswitch() -> None:

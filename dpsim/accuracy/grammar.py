@@ -160,7 +160,7 @@ def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
         now = _phrase(part)
         limit = now.rate if vocabulary().network.running.search(part.lower()) else None
         if found and limit and not (now.kind or now.count):
-            found[-1] = replace(found[-1], rate=limit)
+            found[-1] = _limited(found[-1], limit)
         elif found and not _another(found[-1], now):
             found[-1] = found[-1].filled(now).of_all()
         else:
@@ -292,6 +292,10 @@ def _phrase(part: str) -> LinkPhrase:
     each_gpu = vocabulary().network.before[GPU].search(outer.lower())
     if each_gpu and found.rate and not found.rate.of:
         found = replace(found, rate=replace(found.rate, of=GPU))
+    rate, nominal = found.rate, found.nominal
+    both = vocabulary().network.duplex.search(part.lower())
+    if both and rate and nominal and math.isclose(rate.gbits, 2 * nominal):
+        found = replace(found, rate=replace(rate, gbits=nominal))
     return _product(found, part).of_all()
 
 
@@ -316,22 +320,29 @@ def _facts(text: str) -> LinkPhrase:
     *_, at = re.split(words.running.pattern, text, flags=re.IGNORECASE)
     generation = first(words.generations, at.lower()) or first(words.generations, low)
     rate, rest = rate_of(_without(text, words.lanes, "inside"), words)
-    rate = (rate_of(at, words)[0] if at != text else None) or rate
+    limit = rate_of(at, words)[0] if at != text else None
     nominal = generation.gbits if generation else None
-    if rate and nominal and words.duplex.search(low) and math.isclose(rate.gbits, 2 * nominal):
-        rate = replace(rate, gbits=nominal)
     for read in (*(e.words for e in words.generations), words.names, *_narrow(words)):
         rest = _without(rest, read, "net")
     rest = " ".join(rest.split())
     count, each_gpu = _count(rest, words)
     rate = of_ports(rate, rest, words)
-    return LinkPhrase(
+    found = LinkPhrase(
         use=meaning(words.uses, low) or "", kind=named.kind if named else None,
         broad=named is not None and named.broad, count=count, each_gpu=each_gpu, rate=rate,
         sockets=words.tcp.search(low) is not None and not words.tcpx.search(low),
         nominal=nominal, note=named.note if named else "",
         times=_FACTOR.search(rest) is not None,
     )  # fmt: skip
+    return _limited(found, limit) if limit else found
+
+
+def _limited(found: LinkPhrase, limit: LinkRate) -> LinkPhrase:
+    """`found`, held down to `limit`: of a GPU or a node it leaves nothing of how many NICs have
+    it."""
+    if limit.of in (GPU, NODE):
+        return replace(found, rate=limit, nominal=None, count=None, each_gpu=False, times=False)
+    return replace(found, rate=limit, nominal=None)
 
 
 def _narrow(words: NetworkWords) -> list[re.Pattern[str]]:

@@ -102,6 +102,9 @@ def nics_of(
         joined_by = _rdma(found.kind, read, told, found.count * found.gbits, notes)
         return replace(found, kind=joined_by)
     bare = read.count is None and read.rate is None and told.total is None
+    if bare and (listed := first(vocabulary().network.platforms, told.every)) is not None:
+        port = min(read.nominal or listed.gbits, listed.gbits)
+        return Nics(listed.nics, port, kind or listed.kind or own.kind)
     own_rate = read.nominal in (None, own.gbits, vocabulary().network.usual.get(own.kind))
     if bare and own_rate and told.named and kind in (None, own.kind):
         notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
@@ -273,14 +276,14 @@ def _untold(
     words, own = vocabulary().network, usual.own
     known = first(words.platforms, told.every)
     unknown = kind is None and bool(told.text) and not words.silent.search(told.text.lower())
-    if known is not None and not unknown:
+    if known is not None and (known.kind is None or kind in (None, known.kind)):
         notes.append(f"{known.nics} x {known.gbits:g} Gbit/s per node: {known.source}.")
         return Nics(known.nics, known.gbits, kind or own.kind)
     if kind is None:
         if unknown:
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")
         notes.append(f"The network between nodes isn't stated; that of {machine.name} is taken.")
-        return None if _of_nodes(machine) else _asked_network(told, usual, asked, unknown)
+        return None if _of_nodes(machine) else _asked_network(told, usual, asked)
     unstated = "The speed of the network isn't stated;"
     slow = not told.named and not words.fast.search(told.every) and not _of_nodes(machine)
     if kind in ("ethernet", "gvnic") and slow:
@@ -310,10 +313,10 @@ def _of_nodes(machine: Machine) -> bool:
     return machine.gpus_per_node > LARGEST_BOX and not isinstance(machine.node, Torus)
 
 
-def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry, unknown: bool) -> Nics | None:
-    """NICs of a network of which nothing is told; the machine's where a platform is named, of which
-    no `unknown` network is told, or where nothing crosses it."""
-    if (told.named and not unknown) or not told.asked:
+def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry) -> Nics | None:
+    """NICs of a network of which nothing is told; the machine's where a platform is named, or
+    where nothing crosses it."""
+    if told.named or not told.asked:
         return None
     answer = _asked("network", asked)
     if answer == "tcp":
@@ -339,13 +342,15 @@ def _whole(
         each = vocabulary().network.usual.get(kind, plain)
     if rate and _several(each, read):
         return each
-    if _per_gpu(read):
-        return gpus * (read.count or 1) * each
+    if _per_gpu(read):  # a count that is no factor of the rate is the node's
+        factor = read.count if read.each_gpu or read.times else 1
+        return gpus * (factor or 1) * each
     count = read.count
-    its = math.isclose(each, own.gbits) or (rate is None and not asking)
+    its = math.isclose(each, own.gbits) or (rate is None and not asking and each < own.gbits)
     if count is None and its and own.count > 1 and kind != "ethernet":
         many = not asking or _asked("count", asked) == "own"
-        count = own.count if many and (rate is None or asking) else 1
+        whole = rate is None or asking or own.count > LARGEST_BOX  # a rack has no NIC for all
+        count = own.count if many and whole else 1
     return (count or 1) * each
 
 

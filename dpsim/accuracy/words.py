@@ -95,6 +95,7 @@ class NodeWords:
     no_switch: Words
     pcie_generation: Words
     no_peers: Words
+    bridges: Words
     peers: Words
     platforms: tuple[NamedMachine, ...]
 
