@@ -262,7 +262,7 @@ CONTRADICTING = [
     ({"throughput_global": 3000, "throughput_unit": "images/s"}, "throughput_global: 3000"),
     ({"unit": "images/s/GPU", "throughput_global": 6154.66}, "49237.3 of all"),
     ({"params_m": 2.5}, "params_m: 2.5 million are not the 25.56 of 'ResNet-50'"),
-    ({"params_m": 25557032}, "params_m: 2.5557e.07 million are not"),
+    ({"params_m": 25557032}, "params_m: 2.5557e.07 million parameters are more than"),
     ({"strategy": "no DDP"}, "strategy 'no DDP' only says what it is not"),
     ({"strategy": "without FSDP"}, "only says what it is not"),
     ({"strategy": "DDP + FSDP"}, "several strategies"),
@@ -1755,3 +1755,167 @@ def test_a_series_is_calibrated_on_its_own_accelerator(tmp_path: Path) -> None:
     assert (first.status, alike.status, other.status) == ("calibrated", "predicted", "refused")
     assert other.reason.startswith("accelerator: its calibration row ran on Tesla V100")
     assert "A100" in other.reason
+
+
+# -- what words on the run say --------------------------------------------------------------------
+
+LLAMA = {
+    "model": "Llama-3.1-8B", "accelerator": "H100 SXM5 80GB", "gpus_per_node": 8, "total_gpus": 64,
+    "inter_node": "8x NDR InfiniBand", "precision": "bf16", "seq_len": 8192, "batch_per_gpu": 1,
+    "strategy": "FSDP", "framework": "PyTorch", "step_time_s": 20.0,
+}  # fmt: skip
+
+
+def llama(tmp_path: Path, **changes: Any) -> MeasuredCase:
+    cells = {key: value for key, value in {**LLAMA, **changes}.items() if value is not None}
+    table = read_table(write(tmp_path / "t.csv", [tuple(cells.values())], tuple(cells)))
+    return measured_case(table.rows[0])
+
+
+@pytest.mark.parametrize(
+    "words", ["TP8 PP4 DP2", "TP8PP4DP2", "TP=8, PP=4", "(t=8, p=4, d=2)", "tp-8 / pp-4"]
+)
+def test_sizes_of_a_mesh_are_read_from_the_strategys_words(tmp_path: Path, words: str) -> None:
+    for column in ("strategy", "strategy_detail"):
+        own = {"strategy": "", column: words, "framework": "Megatron-LM", "global_batch": 64}
+        found = llama(tmp_path, **own)
+        assert (found.case.mesh.tensor, found.case.mesh.pipeline) == (8, 4)
+        assert found.told[0].startswith("tp 8, pp 4, as the strategy's words say")
+
+
+def test_columns_count_where_words_say_a_mesh_too(tmp_path: Path) -> None:
+    found = llama(tmp_path, strategy="TP4", tp=8, framework="Megatron-LM", global_batch=64)
+    assert found.case.mesh.tensor == 8
+    assert llama(tmp_path, strategy="FSDP + CP8", framework="torchtitan").case.mesh.context == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("3D parallel", "does not say how large"), ("model parallel", "tp: tensor parallelism of"),
+        ("FSDP + context parallel", "cp: context parallelism of"),
+        ("TP4, TP8", "said to be 4 and 8"),
+        ("Ulysses SP8 + ZeRO-3", "cp: context"), ("DDP vs FSDP", "several strategies"),
+        ("FSDP NO_SHARD", "NO_SHARD is DDP"),
+    ],
+)  # fmt: skip
+def test_a_mesh_of_unknown_size_and_two_strategies_are_refused(
+    tmp_path: Path, words: str, complaint: str
+) -> None:
+    with pytest.raises(Refused, match=complaint):
+        llama(tmp_path, strategy=words)
+
+
+@pytest.mark.parametrize(
+    ("cells", "strategy"),
+    [
+        ({"strategy": "Fully Sharded Data Parallel"}, {"kind": "fsdp"}),
+        ({"strategy": "FSDP ZeRO-2"}, {"kind": "fsdp", "reshard_after_forward": False}),
+        ({"strategy": "ZeRO stage 3"}, {"kind": "zero", "stage": 3}),
+        ({"strategy": "", "framework": "DeepSpeed stage 3"}, {"kind": "zero", "stage": 3}),
+        ({"strategy": "DistributedDataParallel"}, {"kind": "ddp"}),
+        ({"strategy": "DDP, fp16 gradient compression"}, {"kind": "ddp", "comm_hook": "fp16"}),
+        ({"strategy": "HSDP", "shard": "8"}, {"kind": "fsdp", "shard": 8}),
+    ],
+)
+def test_strategies_are_read_as_people_write_them(
+    tmp_path: Path, cells: dict[str, Any], strategy: dict[str, Any]
+) -> None:
+    assert llama(tmp_path, **cells).data["strategy"] == strategy
+
+
+@pytest.mark.parametrize(
+    ("text", "compute"),
+    [
+        ("bfloat16", "bf16"), ("BFloat16 mixed", "bf16"), ("FP32 (TF32 off)", "fp32"),
+        ("fp32 without tf32", "fp32"), ("fp8 attention off, bf16", "bf16"), ("float16", "fp16"),
+    ],
+)  # fmt: skip
+def test_precisions_are_read_as_people_write_them(tmp_path: Path, text: str, compute: str) -> None:
+    assert llama(tmp_path, precision=text).data["precision"]["compute"] == compute
+
+
+def test_a_precision_that_is_not_read_is_no_fp16(tmp_path: Path) -> None:
+    for text in ("int8", "fp64"):
+        with pytest.raises(Refused, match="is not known"):
+            llama(tmp_path, precision=text, framework="Megatron-LM", strategy="")
+
+
+@pytest.mark.parametrize(
+    ("cells", "kept"),
+    [
+        ({"act_ckpt": "on"}, "full"), ({"act_ckpt": "every layer"}, "full"),
+        ({"act_ckpt": "✓"}, "full"),
+        ({"act_ckpt": "yes, selective"}, "selective"), ({"act_ckpt": "SAC"}, "selective"),
+        ({"act_ckpt": "no"}, "none"), ({"strategy": "FSDP + activation checkpointing"}, "full"),
+        ({"strategy": "FSDP without activation checkpointing"}, "none"),
+    ],
+)  # fmt: skip
+def test_what_is_computed_again_is_read(tmp_path: Path, cells: dict[str, Any], kept: str) -> None:
+    assert llama(tmp_path, **cells).data["recompute"] == kept
+
+
+def test_a_part_that_is_computed_again_is_refused(tmp_path: Path) -> None:
+    for text in ("every 2 layers", "50%"):
+        with pytest.raises(Refused, match="act_ckpt"):
+            llama(tmp_path, act_ckpt=text)
+
+
+def test_batches_in_tokens_and_implied_micro_batches(tmp_path: Path) -> None:
+    for cells in ({"global_batch": "524288 tokens"}, {"global_batch": 524288, "batch_unit": "tok"}):
+        assert llama(tmp_path, batch_per_gpu=None, **cells).case.global_batch == 64
+    found = llama(tmp_path, batch_per_gpu=2, global_batch=512)
+    assert found.data["batch"] == {"per_device": 2, "accumulation": 4}
+    with pytest.raises(Refused, match="per node"):
+        llama(tmp_path, batch_unit="sequences per node")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Llama-2-7B (4 layers)", "Llama-3.1-8B, 16 layers", "DeepSeek-V3 (proxy, 8 layers)",
+        "Llama-2-7B / 13B", "Llama-3.1-8B + Llama-3.1-70B teacher", "DeepSeek-V3 16B",
+    ],
+)  # fmt: skip
+def test_another_model_than_its_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Refused, match="model: "):
+        llama(tmp_path, model=name)
+
+
+def test_parameters_are_counted_in_millions(tmp_path: Path) -> None:
+    for millions in (6_700_000_000, 6_700_000):
+        with pytest.raises(Refused, match="params_m"):
+            llama(tmp_path, model="GPT-3 6.7B", params_m=millions)
+
+
+def test_what_has_a_known_network_in_it_is_a_stand_in(tmp_path: Path) -> None:
+    for name in ("RetinaNet (ResNet-50)", "Wide ResNet-50-2", "DETR (ResNet-50 backbone)"):
+        assert llama(tmp_path, model=name, seq_len=None).stand_in
+    for name in ("Gemma 2 9B", "Phi-4", "Mamba"):
+        assert llama(tmp_path, model=name, params_m=9000).data["model"]["name"] == "transformer"
+
+
+@pytest.mark.parametrize(
+    ("unit", "metric", "value"),
+    [
+        ("tokens/s", "throughput per GPU", 11200), ("tokens/s", "throughput", 716_800),
+        ("tokens/s/chip", "", 11200), ("tokens/GPU/s", "", 11200), ("s/it", "", 0.7314286),
+        ("it/s", "", 1 / 0.7314286),
+    ],
+)  # fmt: skip
+def test_rates_are_of_a_gpu_or_of_all(tmp_path: Path, unit: str, metric: str, value: float) -> None:
+    found = llama(tmp_path, step_time_s=None, unit=unit, metric=metric, value=value)
+    assert found.step_time == pytest.approx(64 * 8192 / 716_800, rel=1e-4)
+
+
+def test_a_time_that_is_no_steps_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="no time of a step"):
+        llama(tmp_path, step_time_s=None, unit="s", metric="time per epoch", value=20)
+
+
+def test_adapters_are_as_large_as_words_say(tmp_path: Path) -> None:
+    found = llama(tmp_path, task="LoRA r=64, all linear layers").data["model"]["adapters"]
+    assert (found["rank"], len(found["targets"])) == (64, 7)
+    assert "adapters" not in llama(tmp_path, task="full fine-tuning (not LoRA)").data["model"]
+    with pytest.raises(Refused, match="dora"):
+        llama(tmp_path, task="DoRA")

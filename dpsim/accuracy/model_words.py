@@ -48,6 +48,7 @@ class FewBitsWords:
     """Formats of 8 and 4 bits: that they are denied, or several, and blocks that stay in 16."""
 
     aside: Words
+    names: dict[str, Text]
     format: Words
     denied: Words
     several: Words
@@ -70,6 +71,11 @@ class ModelWords:
     routed: Words
     padded: Words
     adapted: Words
+    cut_to: Words
+    not_whole: Words
+    adapter_rank: Words
+    everywhere: Words
+    partly: Words
     left_out: Words
     tokens_left: float
     bins: Words

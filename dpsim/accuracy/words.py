@@ -261,8 +261,12 @@ class TableWords:
     short: dict[str, Text]
     throughput: Words
     inference: Words
+    per_gpu: Words
+    other_times: Words
+    steps: Texts
     behind: Words
     in_tokens: Words
+    per_node: Words
 
 
 @record
@@ -302,6 +306,9 @@ class StrategyWords:
     hook: Words
     compressed: Words
     uncompressed: Words
+    degrees: dict[str, Words]
+    shares: dict[str, Words]
+    in_some_way: Words
     beside_computing: Words
     submitted: Words
     submitted_by: Words
@@ -364,6 +371,7 @@ class Vocabulary:
     input: tuple[KeyRule, ...]
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]
+    recomputing: Words
     recompute: tuple[KeyRule, ...]
     execution: tuple[KeyRule, ...]
     nccl: NcclVersions

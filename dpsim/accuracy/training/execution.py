@@ -14,6 +14,7 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.cases.work import has_rates
+from dpsim.core.record import Refused
 from dpsim.machines.machine import load_device, load_machine
 
 #: FLOP that a row counts over the model's own, between which its backward did forward again: 4/3,
@@ -22,9 +23,20 @@ from dpsim.machines.machine import load_device, load_machine
 _AGAIN = (1.22, 1.55)
 
 
-def recomputed(row: TrainingRow) -> dict[str, Any]:
-    """What is computed again, where column act_ckpt says it."""
-    return next(told(vocabulary().recompute, row.text("act_ckpt").lower(), row.text))[0]
+def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, Any]:
+    """What is computed again, as column act_ckpt says it, or where it is empty the strategy's
+    words; appends to `notes` what is assumed."""
+    stated = row.text("act_ckpt").lower()
+    if not stated:
+        said = " | ".join(row.text(column) for column in ("strategy", "strategy_detail")).lower()
+        found = vocabulary().recomputing.search(said)
+        stated = "selective" if found and found[1] else "full" if found else ""
+    keys, more = next(told(vocabulary().recompute, stated, row.text), ({}, []))
+    if not keys:
+        raise Refused(f"act_ckpt: {stated[:60]!r} is not read; full, selective or none is")
+    if notes is not None:
+        notes += more
+    return keys
 
 
 def executed(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from dpsim.accuracy.training.execution import AGAIN, rate_has_again
 from dpsim.accuracy.training.table import AGREE, TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -17,6 +19,8 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     words = vocabulary().tables
     unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
     is_time = unit in words.times or unit in words.run_times
+    if is_time and words.other_times.search(row.text("metric").lower()):
+        raise Refused(f"metric: {row.text('metric')[:60]!r} is no time of a step")
     if value and not is_time:
         _check_global(row, value, unit)
     if step and step > 0:
@@ -43,8 +47,8 @@ def _check_global(row: TrainingRow, value: float, unit: str) -> None:
     beside = words.fullmatch(own) if own else told
     if not stated or not told or not beside or _things(told["what"]) != _things(beside["what"]):
         return
-    whole = value * (row.gpus if told["per_gpu"] else 1)
-    stated *= row.gpus if own and beside["per_gpu"] else 1
+    whole = value * (row.gpus if _of_a_gpu(told, row) else 1)
+    stated *= row.gpus if own and (beside["per_gpu"] or beside["before"]) else 1
     length = (row.get("seq_len") or 1.0) if not own else 1.0
     if min(abs(whole * by / stated - 1) for by in (1.0, length, 1 / length)) > AGREE:
         raise Refused(
@@ -87,8 +91,10 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
     words = vocabulary().tables
     match = words.throughput.fullmatch(unit.lower())
     if match:
-        per = row.gpus if match["per_gpu"] else 1
+        per = row.gpus if _of_a_gpu(match, row) else 1
         what = _things(match["what"])
+        if what in words.steps:
+            return value * case.global_batch
         if what == "tflops":
             counted = case.model.flop_per_sample() * (AGAIN if rate_has_again(row) else 1.0)
             return value * 1e12 * per / counted
@@ -101,6 +107,12 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what in words.samples:
             return value * per
     raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")
+
+
+def _of_a_gpu(rate: re.Match[str], row: TrainingRow) -> bool:
+    """Whether a rate is one GPU's, as its unit or column metric says."""
+    named = vocabulary().tables.per_gpu.search(row.text("metric").lower())
+    return bool(rate["per_gpu"] or rate["before"] or named)
 
 
 def _things(what: str) -> str:

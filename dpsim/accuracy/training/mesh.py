@@ -9,7 +9,6 @@ multiply nothing.  `batch_per_gpu` is the micro-batch of a replica and
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -211,10 +210,7 @@ def _framework(row: TrainingRow) -> str:
 
 def mesh_of(row: TrainingRow) -> RowMesh:
     """The mesh of `row`.  Raises Refused, naming the column, where it is not known or modelled."""
-    for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
-        named = re.search(rf"\b{axis}\b", row.text("strategy").lower())
-        if not row.text(axis) and named:
-            raise Refused(f"{axis}: {name} parallelism of unknown size ({row.text('strategy')})")
+    _require_sizes(row)
     tensor, pipeline, context = row.count("tp"), row.count("pp"), row.count("cp")
     if tensor < 1 or pipeline < 1 or context < 1:
         raise Refused("tp, pp and cp must be at least 1")
@@ -237,6 +233,16 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     return replace(
         own, sequence=sequence, beside=bool(beside), cut=split, torch=cut, overlapped=bool(over)
     )
+
+
+def _require_sizes(row: TrainingRow) -> None:
+    """Refuse a mesh of which the words say that there is one, and nothing how large it is."""
+    words, said = vocabulary().strategies, row.text("strategy").lower()
+    for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
+        if not row.text(axis) and words.shares[axis].search(said):
+            raise Refused(f"{axis}: {name} parallelism of unknown size ({row.text('strategy')})")
+    if words.in_some_way.search(said) and not any(map(row.text, ("tp", "pp", "cp"))):
+        raise Refused(f"tp, pp: {row.text('strategy')[:60]!r} does not say how large they are")
 
 
 def _plain(row: TrainingRow) -> int:

@@ -25,6 +25,8 @@ from dpsim.core.record import Refused
 _VOCABULARY, _NEAR = 50257, 0.1
 #: tokens of a sequence of a large model where nobody says
 _LONG = 2048
+#: the most parameters that a model has
+_MOST = 2e13
 #: tokens of the smallest and the largest vocabulary that a row may tell
 _ROWS = (1_000, 10_000_000)
 #: what configurations call the blocks of a decoder, or of an encoder alone
@@ -57,17 +59,27 @@ def choose_model(
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
     words, plain = vocabulary().models, name.lower().strip()
+    if parameters and parameters > _MOST:
+        raise Refused(
+            f"params_m: {parameters / 1e6:g} million parameters are more than any model has; the "
+            "column counts millions"
+        )
     if named_with_experts(plain):
         data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)
-        return ModelChoice(data, True, note)
+        found = ModelChoice(data, True, note)
+        if not note:
+            require_whole(plain, found)
+        return found
     for keys, _ in told(words.images, plain):
         return ModelChoice(keys, False)
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     if words.sequences.search(spaced) or words.shaped.search(plain):
-        parameters = parameters or _stated_size(plain)
+        parameters = parameters or stated_size(plain)
         tokens = sequence_length or (_LONG if parameters and parameters > 1e9 else 512)
         return _language(plain, name, parameters, tokens, split, column)
-    millions = words.millions.get(re.sub(r"[^a-z0-9]", "", plain))
+    part = next((r for r in words.images if r.words.search(plain)), None)  # of a detector, say
+    known = str(part.keys["name"]) if part else re.sub(r"[^a-z0-9]", "", plain)
+    millions = words.millions.get(known)
     count = parameters or (millions and millions * 1e6)
     if not count:
         raise _unknown(name)
@@ -85,9 +97,9 @@ def _unknown(name: str) -> Refused:
     )
 
 
-def _stated_size(plain: str) -> float | None:
+def stated_size(name: str) -> float | None:
     """The parameters that a name such as "mpt-7b" tells."""
-    sized = vocabulary().models.size.search(plain)
+    sized = vocabulary().models.size.search(name.lower())
     return float(sized[1]) * (1e9 if sized[2] == "b" else 1e6) if sized else None
 
 
@@ -97,7 +109,9 @@ def _language(
 ) -> ModelChoice:  # fmt: skip
     words, (tensor, stages) = vocabulary().models, split
     for keys, _ in told(words.language, plain, column):
-        return ModelChoice({**keys, "sequence_length": tokens}, True)
+        found = ModelChoice({**keys, "sequence_length": tokens}, True)
+        require_whole(plain, found)
+        return found
     stated = words.shape.search(plain)
     if stated:
         width, blocks = int(stated[1]), int(stated[2])
@@ -112,6 +126,19 @@ def _language(
         f"{name} is played as a decoder of {blocks} blocks of width {width:,}, about "
         f"{parameters / 1e9:,.3g} billion parameters",
     )
+
+
+def require_whole(plain: str, found: ModelChoice) -> None:
+    """Refuse a name that says to mean another number of blocks than `found` has, or several
+    models."""
+    words = vocabulary().models
+    cut, several = words.cut_to.search(plain), words.not_whole.search(plain)
+    blocks = int(cut[1] or cut[2]) if cut else 0
+    if several or (cut and blocks != blocks_of(found)):
+        raise Refused(
+            f"model: {plain[:60]!r} is not the whole model that it names, or several; a shape, as "
+            "in 'gpt h4096 l32 a32', is accepted"
+        )
 
 
 def _transformer(width: int, blocks: int, heads: int, tokens: int) -> dict[str, Any]:

@@ -28,10 +28,12 @@ def plainly(row: TrainingRow) -> tuple[TrainingRow, dict[str, int]]:
             counts = {"wide_first": found["first"], "wide_last": found["last"] or found["end"]}
             wide |= {key: int(count) for key, count in counts.items() if count}
     said = row.text("precision").lower()
+    for other, own in words.names.items():
+        said = said.replace(other, own)
     plain = words.denied.sub("", words.wide.sub("", said))
     bare = words.aside.sub("", plain)
     plain = bare if words.format.search(bare) else plain
-    if plain == said:
+    if plain == row.text("precision").lower():
         return row, wide
     if not re.search(r"\w", plain):
         raise Refused(f"precision: {row.text('precision')[:60]!r} does not say what it is")

@@ -12,6 +12,7 @@ from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.degrees import with_degrees
 from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
 from dpsim.accuracy.training.experts import routing_of
 from dpsim.accuracy.training.feeds import input_of
@@ -19,7 +20,7 @@ from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.layouts import predicting
 from dpsim.accuracy.training.measured import measured
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
-from dpsim.accuracy.training.models import ModelChoice, choose_model
+from dpsim.accuracy.training.models import ModelChoice, choose_model, stated_size
 from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.precisions import plainly, precision_of
 from dpsim.accuracy.training.servers import servers
@@ -49,6 +50,7 @@ _BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
 _PARAMETERS_APART = 3.0
 #: products of attention, in Llama's names, and in those of stand-ins
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+_FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 _STAND_IN_ATTENTION = ("c_attn", "attn.c_proj")
 
 
@@ -97,6 +99,7 @@ def measured_case(
     """
     _require_training(row)
     notes: list[str] = []
+    row = with_degrees(row, notes)
     mesh = mesh_of(row)
     chosen = reading or platform_of(row).readings[0]
     row, wide = plainly(row)
@@ -112,7 +115,7 @@ def measured_case(
         "precision": precision_of(row, wide, notes),
         "batch": _batch(row, model, mesh, notes),
         "optimizer": optimizer_of(row, "adam" if model.language else "momentum", notes),
-        **recomputed(row),
+        **recomputed(row, notes),
         **input_of(row, model, notes),
         **routing_of(row, notes),
         "collective": _collective(row, chosen, notes),
@@ -147,14 +150,18 @@ def _require_training(row: TrainingRow) -> None:
 
 
 def _require_parameters(row: TrainingRow, model: ModelChoice, case: Case) -> None:
-    """Raise Refused where a known model has far from the parameters that `row` states; those of
-    adapters may be what it counts."""
-    stated, own = (row.get("params_m") or 0.0) * 1e6, float(case.model.parameters)
-    if not stated or model.note or "adapters" in model.data:
+    """Raise Refused where a known model has far from the parameters that `row` states, or that its
+    name says, and where a stand-in is stated to have others than its name says; those of adapters
+    may be what is counted."""
+    stated, named = (row.get("params_m") or 0.0) * 1e6, stated_size(row.text("model")) or 0.0
+    own = named if model.note else float(case.model.parameters)
+    told = stated if model.note else stated or named
+    if not (own and told) or "adapters" in model.data:
         return
-    if not 1 / _PARAMETERS_APART <= stated / own <= _PARAMETERS_APART:
+    if not 1 / _PARAMETERS_APART <= told / own <= _PARAMETERS_APART:
+        column = "params_m" if stated else "model"
         raise Refused(
-            f"params_m: {stated / 1e6:g} million are not the {own / 1e6:.4g} of "
+            f"{column}: {told / 1e6:,.10g} million are not the {own / 1e6:,.4g} of "
             f"{row.text('model')[:60]!r}; leave it empty, or name the model that has as many"
         )
 
@@ -230,17 +237,28 @@ def _adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelCho
     attention, as MLPerf's fine-tuning has them (mlcommons/training_policies), for no table says."""
     columns = ("model", "task", "strategy", "strategy_detail")
     said = " ".join(row.text(column) for column in columns).lower()
-    words = vocabulary().models.adapted.search(said)
+    known = vocabulary().models
+    words = known.adapted.search(said)
+    if words is None and (partly := known.partly.search(said)):
+        raise Refused(f"a model of which a part is trained is read as LoRA alone ({partly[0]!r})")
     if words is None:
         return found
     if not found.language:
         raise Refused(f"adapters of {row.text('model')[:60]!r} are not read")
-    known = "huggingface" in found.data or found.data.get("family") == "llama"
-    targets = list(_ATTENTION if known else _STAND_IN_ATTENTION)
-    adapters: dict[str, Any] = {"kind": "lora", "rank": 16, "targets": targets}
+    llama = "huggingface" in found.data or found.data.get("family") == "llama"
+    targets = list(_ATTENTION if llama else _STAND_IN_ATTENTION)
+    rank, everywhere = known.adapter_rank.search(said), known.everywhere.search(said)
+    if everywhere and not llama:
+        raise Refused(f"adapters of all products of {row.text('model')[:60]!r} are not read")
+    targets += _FEED_FORWARD if everywhere else ()
+    adapters: dict[str, Any] = {
+        "kind": "lora", "rank": int(rank[1]) if rank else 16, "targets": targets,
+    }  # fmt: skip
     if words[1]:
         adapters["base_dtype"] = "nf4"
-    notes.append("adapters of rank 16 on attention's products are assumed")
+    if not (rank and everywhere):
+        where = "all products" if everywhere else "attention's products"
+        notes.append(f"adapters of rank {adapters['rank']} on {where} are assumed")
     return replace(found, data={**found.data, "adapters": adapters})
 
 
@@ -269,7 +287,11 @@ def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
 
 
 def _in_tokens(row: TrainingRow) -> bool:
-    return vocabulary().tables.in_tokens.search(row.text("batch_unit").lower()) is not None
+    """Whether batches are counted in tokens, as column batch_unit or words behind a number say."""
+    unit = f"{row.text('batch_unit')} {row.text('batch_per_gpu')} {row.text('global_batch')}"
+    if vocabulary().tables.per_node.search(unit.lower()):
+        raise Refused(f"batch_unit: {row.text('batch_unit')[:60]!r} is not read; per GPU, or all")
+    return vocabulary().tables.in_tokens.search(unit.lower()) is not None
 
 
 def _tokens_per_gpu(row: TrainingRow, mesh: RowMesh) -> int | None:
@@ -352,6 +374,8 @@ def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]
     if batch is None and total is None:
         batch = _assumed_batch(row, model)
         notes.append(f"a batch of {batch:.0f} per GPU is assumed")
+    if batch and total and not stated and accumulation == 1:
+        accumulation = _implied(total / (batch * gpus), notes)
     if batch is not None and total is not None:
         if _near(batch * accumulation * gpus, total):
             total = None
@@ -365,6 +389,15 @@ def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]
         return {"per_device": int(batch), "accumulation": accumulation}
     samples = round(total if total is not None else (batch or 0) * accumulation * gpus)
     return {"global": max(samples, 1), "accumulation": accumulation}
+
+
+def _implied(micro_batches: float, notes: list[str]) -> int:
+    """Micro-batches of a step that both batches make, where column grad_accum is empty."""
+    count = round(micro_batches)
+    if count < 2 or not _near(count, micro_batches):
+        return 1
+    notes.append(f"{count} micro-batches a step, as batch_per_gpu and global_batch make")
+    return count
 
 
 def _assumed_batch(row: TrainingRow, model: ModelChoice) -> float:

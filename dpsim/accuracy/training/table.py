@@ -8,6 +8,7 @@ notes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -42,6 +43,7 @@ _LOOSE = (
     "tp", "pp", "dp", "cp", "ep", "rel_unc_pct",
 )  # fmt: skip
 NUMBERS = (*_STRICT, *_LOOSE)
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:,\d{3})*$)")
 _COUNT, _QUANTITY = Check(1, 1_048_576), Unit("1", high=1e15)
 _COUNTS = ("total_gpus", "gpus_per_node", "nodes")
 #: of numbers that may be words: those that count, and those of which nothing is none
@@ -205,6 +207,8 @@ def _contradiction(numbers: Mapping[str, float]) -> str:
             return f"{column}: {value:g} is not a whole number of at least 1"
         if column in _SIZES and value <= 0:
             return f"{column}: {value:g} is not above 0"
+        if column == "seq_len" and value % 1:
+            return f"seq_len: {value:g} is not a whole number of tokens"
     gpus, nodes, each = (numbers.get(c) for c in ("total_gpus", "nodes", "gpus_per_node"))
     if gpus and nodes and each and not nodes <= gpus <= nodes * each:
         return f"total_gpus: {nodes:g} nodes of {each:g} have no {gpus:g}"
@@ -222,7 +226,7 @@ def _contradiction(numbers: Mapping[str, float]) -> str:
 
 
 def _number(text: str, whole: bool) -> float:
-    plain = vocabulary().tables.behind.sub("", text)
+    plain = _THOUSANDS.sub("", vocabulary().tables.behind.sub("", text))
     return float(_COUNT.bare(plain)) if whole else _QUANTITY.bare(plain)
 
 

@@ -1,0 +1,34 @@
+"""Sizes of a mesh that the words of a row say where its columns are empty: "TP8 PP4 DP16".
+
+Columns count where both say something.  What says that ranks share the model, and not how many, is
+refused by `mesh_of`; a size that is said twice, and differs, here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import vocabulary
+from dpsim.core.record import Refused
+
+_COLUMNS = ("strategy", "strategy_detail")
+
+
+def with_degrees(row: TrainingRow, notes: list[str]) -> TrainingRow:
+    """`row` with the sizes of its mesh that its words say; appends to `notes` which."""
+    said = " | ".join(row.text(column) for column in _COLUMNS).lower()
+    found: dict[str, int] = {}
+    for axis, words in vocabulary().strategies.degrees.items():
+        told = {int(next(filter(None, size.groups()))) for size in words.finditer(said)}
+        if len(told) > 1:
+            sizes = " and ".join(map(str, sorted(told)))
+            raise Refused(f"strategy: {axis} is said to be {sizes} ({row.text('strategy')[:60]})")
+        if told and not row.text(axis):
+            found[axis] = told.pop()
+    if not any(size > 1 for size in found.values()):
+        return row
+    shown = ", ".join(f"{axis} {size}" for axis, size in found.items())
+    notes.append(f"{shown}, as the strategy's words say")
+    cells = row.cells | {axis: str(size) for axis, size in found.items()}
+    return replace(row, cells=cells, numbers=row.numbers | {a: float(n) for a, n in found.items()})
