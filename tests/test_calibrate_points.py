@@ -316,3 +316,33 @@ def test_an_engine_that_is_asked_for_and_does_not_apply_is_refused(
     monkeypatch.setattr("dpsim.play.vectorised.play", none)
     with pytest.raises(Refused, match=r"vectorised does not apply: ranks .* write auto or event"):
         play(Case(load(VGG, Path(), "test").points[0], Path()))
+
+
+def test_more_points_hide_no_step_that_shrinks_with_ranks() -> None:
+    """A fit can put all of it down to collectives inside a node, which other counts do not have."""
+    data = {
+        "model": {"huggingface": "llama-3-8b", "sequence_length": 4096}, "recompute": "full",
+        "cluster": {"machine": "dgx-h100", "nodes": 1}, "strategy": {"kind": "fsdp"},
+        "precision": {"compute": "bf16"}, "batch": {"per_device": 1},
+    }  # fmt: skip
+    seen = [(8, "25 s"), (32, "1.31 s"), (128, "1.40 s")]
+    points = [{"ranks": ranks, "step_time": step} for ranks, step in seen]
+    found = predict({**data, "calibrate": {"points": points}}).level
+    assert found is not None
+    assert [one.fault for one in found.findings] == ["contradiction"]
+
+
+def test_experts_that_take_as_long_as_others_do_are_no_fault() -> None:
+    """Published steps of many experts took 1.34 times what is predicted, and up to 2.14."""
+    data = {
+        "model": {"huggingface": "qwen3-30b-a3b", "sequence_length": 4096},
+        "cluster": {"machine": "dgx-h100", "ranks": 16}, "parallel": {"expert": 8},
+        "strategy": {"kind": "megatron"}, "precision": {"parameters": "bf16", "compute": "bf16"},
+        "batch": {"per_device": 1},
+    }  # fmt: skip
+    bare = predict(data).document["points"][0]["step_time_s"]
+    for factor, faults in ((1.3, []), (4.0, ["throttled"])):
+        step = {"step_time": f"{bare * factor} s", "ranks": 16}
+        found = predict({**data, "calibrate": step}).level
+        assert found is not None
+        assert [one.fault for one in found.findings] == faults

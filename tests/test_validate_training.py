@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -1919,3 +1920,29 @@ def test_adapters_are_as_large_as_words_say(tmp_path: Path) -> None:
     assert "adapters" not in llama(tmp_path, task="full fine-tuning (not LoRA)").data["model"]
     with pytest.raises(Refused, match="dora"):
         llama(tmp_path, task="DoRA")
+
+
+def test_a_run_that_was_slow_of_itself_is_named(tmp_path: Path) -> None:
+    """Its level goes into all others; and so is a row that is far off."""
+    head = ("series_id", *LLAMA)
+    rows = [
+        ("s", *{**LLAMA, "total_gpus": gpus, "step_time_s": step}.values())
+        for gpus, step in ((8, 20.0), (16, 0.7), (64, 0.75))
+    ]
+    path = write(tmp_path / "t.csv", rows, head)
+    first = validated_training(path).document["warnings"][-2]
+    assert re.match(r"line 2 \(8 GPUs\) took \d+(\.\d+)? times as long as predicted", first)
+    rows[0], rows[2] = ("s", *{**LLAMA, "total_gpus": 8, "step_time_s": 0.7}.values()), rows[2]
+    rows[2] = ("s", *{**LLAMA, "step_time_s": 20.0}.values())
+    said = validated_training(write(tmp_path / "u.csv", rows, head)).document["warnings"][-1]
+    assert said.startswith("1 measured more than 3 times off, outside of the interval: line 4")
+
+
+def test_a_table_of_which_nothing_is_predicted_is_a_finding(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    head = ("series_id", *LLAMA)
+    rows = [
+        ("s", *{**LLAMA, "total_gpus": gpus, "accelerator": accelerator}.values())
+        for gpus, accelerator in ((8, "A100 SXM4 80GB"), (16, "H100 SXM5 80GB"))
+    ]
+    path = write(tmp_path / "t.csv", rows, head)
+    assert cli("validate", str(path))[0] == 1

@@ -152,9 +152,10 @@ def _doubted(row: Row) -> float:
 
 
 def _inside(row: Row) -> float:
-    """Doublings inside a node of runs on images."""
+    """Doublings inside a node of runs on images, by how far these are more than any host decodes
+    (`widths.fed`)."""
     here, start = (min(n, row["per_node"]) for n in (row["ranks"], row["at"]))
-    return math.log2(max(here / start, 1.0)) if row["sample"] == "image" else 0.0
+    return math.log2(max(here / start, 1.0)) * float(row["fed"])
 
 
 # -- the fit --------------------------------------------------------------------------------------
@@ -297,7 +298,8 @@ MEANINGS = {
     "run": "factor around a calibrated prediction, with little to communicate",
     "network": "factor on the time of all collectives of a step",
     "carried": "the same of a calibrated step, beside its departure from linear scaling",
-    "images": "loss of runs on images, per doubling inside a node, whose host decodes for all",
+    "images": "loss of runs on images, per doubling inside a node, whose host decodes for all and "
+    "may not keep up",
     "batch": "factor per doubling of a rank's batch since the calibrated run",
     "departure": "factor per e-fold by which a calibrated step far from linear scaling takes "
     f"longer than {math.exp(LEAST_OVER):.2g} times its multiplications at the peak",

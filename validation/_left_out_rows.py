@@ -181,6 +181,7 @@ def _apart(parts: Sequence[MixturePart]) -> list[float]:
 def _known(anchor: Anchor, here: MeasuredCase, case: Case, played: Played, time: float) -> Known:
     found = {"log": math.log(here.step_time / time), **_features(here), **_lanes(case, played)}
     found["overhead"], found["newer"] = widths.overhead(case, time), widths.newer(case)
+    found["fed"] = widths.fed(case, time)
     base = anchor.measured
     if base is not None:
         found["at"] = base.case.ranks

@@ -35,4 +35,5 @@ def validate(
         report.write_validation(found, out)
     show = report.print_validation
     answer(json, lambda: found.document, lambda console: show(found, console, out))
-    return 0
+    became = found.document["status"]
+    return 1 if became.get("refused") and not became.get("predicted") else 0

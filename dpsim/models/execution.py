@@ -71,13 +71,19 @@ SINGLE = {("volta", "fp32"): (0.84, 33.0), ("ampere", "tf32"): (0.70, 140.0)}
 #: On CDNA 3 and 4 both are ROCm/aiter's: causal heads 128 wide in its table for MI300X and MI355X
 ATTENTION = {
     "flash": {
-        "ampere": (0.58, 0.48), "hopper": (0.37, 0.30), "blackwell": (0.54, 0.43),
-        "cdna3": (0.39, 0.33), "cdna4": (0.47, 0.33),
+        "ampere": (0.58, 0.48),
+        "hopper": (0.37, 0.30),
+        "blackwell": (0.54, 0.43),
+        "cdna3": (0.39, 0.33),
+        "cdna4": (0.47, 0.33),
     },
     "flash3": {"hopper": (0.65, 0.50)},
     "library": {
-        "ampere": (0.58, 0.48), "hopper": (0.65, 0.50), "blackwell": (0.54, 0.43),
-        "cdna3": (0.39, 0.33), "cdna4": (0.47, 0.33),
+        "ampere": (0.58, 0.48),
+        "hopper": (0.65, 0.50),
+        "blackwell": (0.54, 0.43),
+        "cdna3": (0.39, 0.33),
+        "cdna4": (0.47, 0.33),
     },
     "efficient": {"ampere": (0.28, 0.22)},
 }

@@ -248,7 +248,7 @@ def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:
     if close:
         notes.append(
             f"{len(close)} of {len(answer.runners_up)} runners-up are no slower than the "
-            "prediction can tell; measure both"
+            "prediction can tell; measure them beside the first"
         )
     if answer.sure is None:
         notes.append("no mesh fits over the whole interval of its memory")

@@ -12,8 +12,8 @@ from typing import Literal
 from dpsim.cases.case import Case
 from dpsim.core.lean import dataclass
 from dpsim.predict.fit import PointsFit
+from dpsim.predict.routing import level_range
 from dpsim.predict.uncertainty import collectives_range
-from dpsim.predict.widths import compute_range
 
 FaultName = Literal[
     "p2p_off", "wrong_nic", "slow_loader", "throttled", "host_bound", "shared_link",
@@ -45,7 +45,7 @@ class CalibrationFinding:
 def of_level(case: Case, scale: float) -> Iterator[CalibrationFinding]:
     """Compute that is slower than 9 of 10 uncalibrated runs; `case` is calibrated.  One that is too
     fast is refused where the peak says so, and warned of otherwise."""
-    high = compute_range(case, False)[1] if case.machine is not None else scale
+    high = level_range(case)[1] if case.machine is not None else scale
     if scale > high:
         images = case.model.sample == "image" and case.scenario.input is None
         fault: FaultName = "slow_loader" if images else "throttled"

@@ -45,6 +45,8 @@ LAUNCH_RANGE = (5e-6, 10e-6)
 #: predictions miss (`interval.run`), from which points are not of one machine; and the same of two
 #: points against each other, in those of a difference: two share what one is off
 CONTRADICTION, APART = 5.0, 4.0
+#: how much longer a step may be than one on more ranks with the same work for each
+SHRINKS = 1.5
 #: how many times a fitted step may be off, and an exchange over its modelled time, for points to be
 #: fitted: from NVLink to 1 Gbit/s is a factor of 7,000
 ABSURD, ABSURD_EXCHANGE = 10.0, 1e4
@@ -124,7 +126,19 @@ class PointsFit:
         worst = max(self.residuals, key=lambda point: abs(math.log1p(point.error)))
         alone = max(map(abs, off)) > CONTRADICTION * noise_prior()
         two = max(off) - min(off) > APART * math.sqrt(2.0) * noise_prior()
-        return worst if alone or two else None
+        return worst if alone or two else self._shrinking()
+
+    def _shrinking(self) -> FittedStep | None:
+        """A point of far longer steps than one on more ranks, of which each does the same: more
+        ranks wait and exchange no less, whatever was fitted."""
+        for few in self.residuals:
+            for many in self.residuals:
+                alike = few.global_batch * many.ranks == many.global_batch * few.ranks
+                alike = alike and few.accumulation == many.accumulation
+                longer = few.measured_s > SHRINKS * many.measured_s
+                if alike and longer and few.ranks < many.ranks:
+                    return few
+        return None
 
     def before(self, ranks: int) -> int:
         """The largest measured count that is no more than `ranks`; the smallest if none is."""

@@ -34,7 +34,10 @@ ALMOST_NONE = 1e-9
 #: how many times further up a root is looked for where times say nothing of where it is
 _FARTHER = 4.0
 
-_FASTER = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
+_FASTER = (
+    "if it ran in a faster dtype (autocast, tf32), say so (precision.compute; in a table column "
+    "precision)"
+)
 
 
 class BeyondPeak(Refused):

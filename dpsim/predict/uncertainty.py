@@ -19,7 +19,8 @@ collectives            the range of all collectives of a step together, which is
 collectives, measured  the curve's own spread, at least 3 %, where curves serve all of them on
                        their own group; in between elsewhere (dpsim/cases/coverage.py)
 input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
-                       a node share; not where the scenario says that it is no limit
+                       a node share, by how far they take more than any host decodes; not where the
+                       scenario says that it is no limit
 loader                 what a loader that is described takes more or less than that, where steps
                        wait for it
 another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
@@ -65,7 +66,9 @@ from dpsim.predict.widths import (
     SLICES,
     compute_range,
     departure,
+    doublings_inside,
     doubt_of,
+    fed,
     slices_since,
     stands_in,
     step_range,
@@ -126,7 +129,8 @@ def interval(
     bare = fitted is not None and case.scenario.calibration is None
     causes = {} if bare else _of_variants(case, played, calibrated_at, lanes)
     if case.machine is not None or calibrated_at is not None:
-        causes |= _losses(case, calibrated_at, repeated, batches, fullest)
+        causes |= _losses(case, calibrated_at, repeated, batches)
+        causes |= _input_range(case, fullest or calibrated_at or 1, time)
     away = calibrated_at not in (None, case.ranks if repeated else None)
     causes |= _from_linear(case, played, linear) if away else {}
     causes = _told(_whole(causes, case, time), fitted)
@@ -321,13 +325,7 @@ def _host_range(case: Case, time: float) -> tuple[float, float]:
     return 1.0 - (1.0 - low) * share, 1.0 + (high - 1.0) * share
 
 
-def _losses(
-    case: Case,
-    calibrated_at: int | None,
-    repeated: bool,
-    batches: float | None,
-    fullest: int | None,
-) -> Causes:
+def _losses(case: Case, calibrated_at: int | None, repeated: bool, batches: float | None) -> Causes:
     """What no part of the model explains, by how far the case is from the calibrated count."""
     found: Causes = {}
     if calibrated_at == case.ranks and repeated:
@@ -335,12 +333,13 @@ def _losses(
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
         found |= _away(case, calibrated_at, batches)
-    return found | _input_range(case, fullest or calibrated_at or 1)
+    return found
 
 
-def _input_range(case: Case, start: int) -> Causes:
-    """What reading and decoding may cost that neither `start` ranks nor the scenario have told."""
-    inside = doublings_inside(case, start) if case.topology else 0.0
+def _input_range(case: Case, start: int, time: float) -> Causes:
+    """What reading and decoding may cost in a step of `time` that neither `start` ranks nor the
+    scenario have told."""
+    inside = doublings_inside(case, start) * fed(case, time) if case.topology else 0.0
     given = case.scenario.input
     if case.model.sample != "image" or not inside or not (given is None or given.assumed):
         return {}
@@ -366,13 +365,6 @@ def _away(case: Case, calibrated_at: int, batches: float | None) -> Causes:
     if not way:
         return {}
     return {"another batch": (width("batch.fast") ** -way, width("batch.slow") ** way)}
-
-
-def doublings_inside(case: Case, start: int) -> float:
-    """How often the ranks of a node have doubled since a run of `start` ranks."""
-    assert case.topology is not None
-    per_node = case.topology.gpus
-    return math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))
 
 
 def _middle(durations: tuple[float, ...], time: float) -> tuple[float, float]:

@@ -23,9 +23,9 @@ from dpsim.predict.memory import memory_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
-from dpsim.predict.routing import found_of_experts
+from dpsim.predict.routing import found_of_experts, level_range
 from dpsim.predict.unused import unused
-from dpsim.predict.widths import compute_range, doubt_of
+from dpsim.predict.widths import doubt_of, slices_since
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
@@ -85,10 +85,15 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
         if (said := found_of_experts(first)) is not None:
             yield said
+        if any(slices_since(case, None) > 0 for case in (first, *good)):
+            yield (
+                "several slices: measured steps grew by 2 to 8 % for each doubling of slices "
+                "beyond what their links take, which the interval has and the prediction has not"
+            )
     if found is not None and good and (said := above_peak(good[0])):
         yield said
     yield from (doubt.says for doubt in first.model.doubts)
-    low, high = compute_range(first, False)
+    low, high = level_range(first)
     slow = found is not None and found.findings
     if found is not None and not (slow or low <= found.scale <= high):
         than = "the layers' own durations" if measured_at(first) else "modelled"

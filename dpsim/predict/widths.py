@@ -29,6 +29,10 @@ LAST_AMPERE = 87
 #: models whose layers are known), two ran 13 to 50 times faster on more ranks, and the others kept
 #: their level; chosen on the scores of these runs, which from 3 to 5 times are much the same
 DOUBTED = (4.0, 6.0)
+#: images a second of a node that every host decodes, and from which on any may be too slow: what 13
+#: and 105 cores of torch's workers do of photographs at 26.1 ms (docs/howto/feed-the-ranks.md);
+#: scores of sources left out are much the same from half to twice of either
+DECODED = (500.0, 4000.0)
 #: the most that a step grows per doubling of slices of TPUs beyond what their links take: 6 to 8 %
 #: without XLA's option that hides reductions between slices, 2 to 4 % with it (MaxText's recipes of
 #: v5e and v6e, docs/howto/tpus.md)
@@ -99,6 +103,27 @@ def slices_since(case: Case, calibrated_at: int | None) -> float:
         return 0.0
     before = 1 if calibrated_at is None else -(-calibrated_at // topology.gpus)
     return abs(math.log2(topology.nodes / before))
+
+
+def doublings_inside(case: Case, start: int) -> float:
+    """How often the ranks of a node have doubled since a run of `start` ranks."""
+    assert case.topology is not None
+    per_node = case.topology.gpus
+    return math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))
+
+
+def fed(case: Case, seconds: float) -> float:
+    """How far the images that a node takes in steps of `seconds` are more than any host decodes: 0
+    up to the first of `DECODED`, 1 from the second on.  Of a model of which only the size is known
+    a sample counts as many times as it takes longer than its stand-in's: its images are larger."""
+    topology = case.topology
+    if seconds <= 0 or case.model.sample != "image":
+        return 0.0
+    ranks = min(case.ranks, topology.gpus if topology else case.ranks)
+    each = max(case.compute_scale, 1.0) if stands_in(case) else 1.0
+    first, last = map(math.log, DECODED)
+    rate = max(max(case.shares) * ranks * each / seconds, DECODED[0])
+    return min((math.log(rate) - first) / (last - first), 1.0)
 
 
 def stands_in(case: Case) -> bool:

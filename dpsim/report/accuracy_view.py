@@ -62,7 +62,10 @@ def baselines(figures: Document, names: Iterable[str]) -> list[str]:
 
 def refusals(counts: Mapping[str, int], most: int, said: Callable[[str], str]) -> list[str]:
     """The first `most` reasons for which rows are refused."""
-    lines = [f"Refused, {n:,} rows: {said(reason)}" for reason, n in list(counts.items())[:most]]
+    lines = [
+        f"Refused, {n:,} row{'s' * (n != 1)}: {said(reason)}"
+        for reason, n in list(counts.items())[:most]
+    ]
     rest = len(counts) - most
     return [*lines, f"and {rest} more reasons, see validation.json"] if rest > 0 else lines
 

@@ -48,7 +48,7 @@ def print_plan(document: Document, console: Console, written: str) -> None:
     say(console, left_out(document))
     say(console, answer_text(document))
     if keys := keys_of(document):
-        say(console, ["In the scenario:", *(f"  {line}" for line in keys.splitlines())])
+        say(console, ["In the scenario:", *keys.splitlines()])
     say(console, [f"Warning: {clean(text)}" for text in document["warnings"][:8]], "yellow")
     say(console, [written] if written else [])
 

@@ -59,7 +59,7 @@ def mesh_text(document: Mapping[str, Any]) -> list[str]:
     sure = answer["sure"]
     if sure is not None and sure["set"] != answer["set"]:
         lines.append(
-            "It need not fit; over its whole interval of memory fits "
+            "It may not fit; over its whole interval of memory fits "
             f"{_named(sure)}, {show(sure['point']['step_time_s'], 's')}."
         )
     for one in answer["runners_up"][:1]:

@@ -36,6 +36,8 @@ class TrainingOutcome:
     """What became of one row: its `status`, why, and the numbers in the row's own unit.
 
     anchored  whether a row of its series is calibrated on
+    level     by what its step was longer than predicted, of one that is calibrated on and whose
+              model is known
     """
 
     number: int
@@ -51,6 +53,7 @@ class TrainingOutcome:
     anchored: bool = False
     scored: Scored | None = None
     machine: str = ""
+    level: float | None = None
 
 
 @dataclass(frozen=True)
@@ -184,9 +187,11 @@ def _anchored(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
     if own is None:
         return TrainingOutcome(row.number, "refused", anchor.failure)
     value = own.value(own.step_time)
+    level = anchor.level.scale if anchor.level and not own.stand_in else None
     return TrainingOutcome(
         row.number, "calibrated", "; ".join(own.notes), value, value, value, value,
         strategy=own.strategy, fabric=fabric_of(own), anchored=True, machine=_machine(own),
+        level=level,
     )  # fmt: skip
 
 

@@ -16,8 +16,11 @@ from dpsim.core import told
 from dpsim.core.presented import Presented
 from dpsim.core.processes import pool
 from dpsim.core.record import Refused
+from dpsim.predict.widths import DOUBTED
 
 SCHEMA_VERSION = 1
+#: times by which a row is far off, and how many such rows are named
+_FAR, _NAMED = 3.0, 5
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,12 @@ def _document(
         "regimes": grouped(scored, lambda row: row.regime),
         "across_nodes": across_nodes(table, outcomes),
         "refusals": _refusals(outcomes),
-        "warnings": [*table.warnings, *_alone(table, calibrate)],
+        "warnings": [
+            *table.warnings,
+            *_alone(table, calibrate),
+            *_doubted(table, outcomes),
+            *_far_off(table, outcomes),
+        ],
     }
 
 
@@ -113,6 +121,38 @@ def _alone(table: TrainingTable, calibrate: str) -> Iterable[str]:
             f"{count} series of one row: nothing to predict there; rows of one series share a "
             "series_id (without the column: source, model, strategy, precision, unit and machine), "
             "or take --calibrate none"
+        )
+
+
+def _doubted(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable[str]:
+    """A warning for each series that is calibrated on a step far longer than predicted."""
+    for outcome in outcomes:
+        if outcome.level is not None and outcome.level > DOUBTED[0]:
+            row = table.rows[outcome.number]
+            yield (
+                f"line {row.line} ({row.gpus} GPUs) took {outcome.level:.3g} times as long as "
+                "predicted, and its series is calibrated on it: was that run slow of itself?"
+            )
+
+
+def _far_off(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable[str]:
+    """A warning that names the rows that are farthest off and outside of their intervals."""
+    found = []
+    for outcome in outcomes:
+        ends = outcome.measured, outcome.predicted, outcome.low, outcome.high
+        if outcome.status != "predicted" or outcome.scored is None or None in ends:
+            continue
+        measured, predicted, low, high = (float(end or 0.0) for end in ends)
+        apart = max(measured / predicted, predicted / measured)
+        if apart > _FAR and not low <= measured <= high:
+            found.append((apart, table.rows[outcome.number]))
+    found.sort(key=lambda pair: -pair[0])
+    if found:
+        named = ", ".join(f"line {row.line} ({apart:.3g} times)" for apart, row in found[:_NAMED])
+        yield (
+            f"{len(found)} measured more than {_FAR:g} times off, outside of the interval: {named}"
+            + (", …" if len(found) > _NAMED else "")
+            + "; is something wrong with such a run, or with how its row is read?"
         )
 
 

@@ -113,8 +113,17 @@ def assumptions(answer: Answer) -> list[str]:
     if sources:
         found.append(f"The 90 % interval comes from: {', '.join(clean(s) for s in sources)}.")
     if not scenario.get("variability"):
-        found.append("All ranks are equally fast: the scenario gives no variability.")
+        found.append(_equal_ranks(scenario))
     return found
+
+
+def _equal_ranks(scenario: Mapping[str, Any]) -> str:
+    """How ranks differ where the scenario has no section on that."""
+    spread = (scenario.get("compute") or {}).get("spread")
+    if "machine" not in scenario["cluster"] or spread == 0:
+        return "All ranks are equally fast: the scenario gives no variability."
+    whose = "published runs differ" if spread is None else "compute.spread says"
+    return f"Ranks are as unevenly fast as {whose}; the scenario gives no variability beside that."
 
 
 def _files(scenario: Mapping[str, Any]) -> str:
