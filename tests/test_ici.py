@@ -277,3 +277,23 @@ def test_steps_of_several_slices_are_less_sure() -> None:
     assert slow() == pytest.approx(1.08**2)
     assert slow(calibrate={"ranks": 256, "step_time": "1 s"}) == pytest.approx(1.08)
     assert slow(cluster={**data["cluster"], "nodes": 1}) == 1.0
+
+
+def test_what_several_slices_cost_is_carried_from_measured_steps() -> None:
+    """Published ones took 30 and 45 times what their bytes take on the network."""
+    data = {
+        "model": {"huggingface": "gpt2-xl", "sequence_length": 1024}, "engine": "vectorised",
+        "cluster": {"machine": "tpu-v5p", "nodes": 1, "gpus_per_node": 64},
+        "strategy": {"kind": "fsdp"}, "collective": {"backend": "ici"},
+        "precision": {"compute": "bf16"}, "batch": {"per_device": 8},
+    }  # fmt: skip
+    steps = [(1, 1.0), (2, 1.08), (4, 1.16)]
+    first = dpsim.predict(data).document["points"][0]["step_time_s"]
+    points = [{"ranks": 64 * n, "step_time": f"{first * by} s"} for n, by in steps]
+    found = dpsim.predict(
+        {**data, "calibrate": {"points": points}, "sweep": {"cluster.nodes": [1, 2, 4]}}
+    )
+    for (_, by), point in zip(steps, found.document["points"], strict=True):
+        assert point["step_time_s"] == pytest.approx(first * by, rel=0.03)
+    assert found.level is not None
+    assert not found.level.findings

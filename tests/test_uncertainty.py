@@ -20,11 +20,13 @@ from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
 from dpsim.predict.uncertainty import REPEATED, efficiency_interval, interval
 from dpsim.predict.widths import (
+    DECODED,
     DOUBTED,
     FAR,
     LEAST_OVER,
     MOST_OVER,
     compute_range,
+    fed,
     newer,
     overhead,
     reference,
@@ -117,6 +119,27 @@ def test_only_images_inside_a_node_have_an_input_pipeline() -> None:
     assert "input pipeline" not in interval(nodes, play(nodes), 8).causes
     words = bert(8)
     assert "input pipeline" not in interval(words, play(words), 1).causes
+
+
+def test_a_node_that_takes_few_images_loses_less_to_decoding() -> None:
+    """Nothing where every host decodes as many, all where any may be too slow, and by the logarithm
+    in between; the larger pictures of a model of unknown layers count as they take longer."""
+    images = case()
+    first, last = DECODED
+    node = 8 * max(images.shares)
+    assert fed(images, node / first) == 0.0
+    assert fed(images, node / last) == pytest.approx(1.0)
+    assert fed(images, node / math.sqrt(first * last)) == pytest.approx(0.5)
+    assert fed(bert(8), 1e-3) == 0.0
+    unknown = case(model={"name": "scaled", "like": "resnet50", "parameters": 44_000_000})
+    times = math.sqrt(last / first)
+    assert fed(scaled(unknown, times), node / first) == pytest.approx(0.5)
+    loss = FITTED["interval.images.slow"].value - 1.0
+    few = case(cluster={"machine": "dgx-1v", "ranks": 2}, batch={"per_device": 1})
+    share = fed(few, play(few).step_time)
+    assert 0.0 <= share < 1.0
+    causes = interval(few, play(few), 1).causes
+    assert causes.get("input pipeline", (1.0, 1.0)) == pytest.approx((1.0, 1.0 + share * loss))
 
 
 def test_a_loader_that_is_no_limit_leaves_the_interval() -> None:

@@ -43,6 +43,8 @@ PROGRAMS = {
 }
 #: sizes of collectives that are worth timing [B]
 _LEAST = 2.0**20
+#: share of the expected regret that a measurement has to save to be worth its while
+_WORTH = 0.01
 #: GPUs of the largest server (DGX-2), and of a compute tray of larger NVLink domains (NVIDIA's data
 #: sheets of GB200 and GB300 NVL72: 18 trays of four)
 _LARGEST_HOST, _TRAY = 16, 4
@@ -75,7 +77,9 @@ class Valued:
 
 def document(found: Comparison) -> list[dict[str, Any]]:
     """All measurements that may change the choice, the most valuable first."""
-    return [_entry(v, found) for v in valued(found) if v.saves > max(2.0 * v.error, 0.0)]
+    known = valued(found)
+    least = _WORTH * _least_regret(found) if known else 0.0
+    return [_entry(v, found) for v in known if v.saves > max(2.0 * v.error, least)]
 
 
 def valued(found: Comparison) -> list[Valued]:

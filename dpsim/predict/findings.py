@@ -11,9 +11,10 @@ from typing import Literal
 
 from dpsim.cases.case import Case
 from dpsim.core.lean import dataclass
-from dpsim.predict.fit import PointsFit
+from dpsim.predict.fit import SLICED, PointsFit
 from dpsim.predict.routing import level_range
 from dpsim.predict.uncertainty import collectives_range
+from dpsim.predict.widths import slices_since
 
 FaultName = Literal[
     "p2p_off", "wrong_nic", "slow_loader", "throttled", "host_bound", "shared_link",
@@ -63,10 +64,11 @@ def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]
     if worst is None:
         compute = next(number.value for number in fit.numbers if number.name == "compute")
         return [*of_level(cases[0], compute), *of_fit(cases, fit)]
+    at = f"{worst.ranks} rank{'s' * (worst.ranks != 1)}"
     text = (
-        "the points contradict each other: what comes "
-        f"nearest to all takes {worst.fitted_s:.4g} s at {worst.ranks} ranks, measured were "
-        f"{worst.measured_s:.4g} s ({worst.error:+.0%}); are all of one machine and program?"
+        "the points contradict each other: what comes nearest to all takes "
+        f"{worst.fitted_s:.4g} s at {at}, measured were {worst.measured_s:.4g} s "
+        f"({worst.error:+.0%}); are all of one machine and program?"
     )
     return [CalibrationFinding("contradiction", 1.0 + worst.error, text)]
 
@@ -74,10 +76,12 @@ def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]
 def of_fit(cases: Sequence[Case], fit: PointsFit) -> Iterator[CalibrationFinding]:
     """What of the other fitted numbers is beyond healthy machines."""
     low, high = collectives_range(cases[0])
+    sliced = any(slices_since(case, None) > 0 for case in cases)
     for number in fit.numbers:
         if number.learned < LEARNED:
             continue
-        if number.name in ("inside", "between") and not low <= number.value <= high:
+        most = SLICED if sliced and number.name == "between" else high
+        if number.name in ("inside", "between") and not low <= number.value <= most:
             yield _exchange(number.name, number.value)
         if number.name == "host_s" and number.value > HOST_BOUND * fit.unit_s:
             share = number.value / fit.unit_s

@@ -32,6 +32,7 @@ from dpsim.predict.gauss_newton import cost, least
 from dpsim.predict.point import Causes
 from dpsim.predict.repeats import Repeats, run_of
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
+from dpsim.predict.widths import slices_since
 
 #: how many points the shipped noise counts as
 PRIOR_POINTS = 4
@@ -45,6 +46,9 @@ LAUNCH_RANGE = (5e-6, 10e-6)
 #: predictions miss (`interval.run`), from which points are not of one machine; and the same of two
 #: points against each other, in those of a difference: two share what one is off
 CONTRADICTION, APART = 5.0, 4.0
+#: what exchanges between slices of TPUs may take over their network's rate: two and four slices of
+#: Gemma 3 12B took 30 and 45 times as long as the bytes do (docs/howto/tpus.md)
+SLICED = 45.0
 #: how much longer a step may be than one on more ranks with the same work for each
 SHRINKS = 1.5
 #: how many times a fitted step may be off, and an exchange over its modelled time, for points to be
@@ -215,6 +219,8 @@ def knobs(cases: Sequence[Case]) -> dict[str, float]:
     if fits and first.machine is not None:
         low, high = collectives_range(first)
         found["between"] = found["inside"] = math.log(high / low) / (2 * Z90)
+        if any(slices_since(case, None) > 0 for case in cases):
+            found["between"] = math.log(SLICED) / Z90
     spread = shipped("training")["gpu.spread"]
     varied = first.script.unsaid or first.scenario.compute.spread is not None
     if first.script.spread and not varied:

@@ -89,7 +89,9 @@ def device_rows(device: Device) -> list[list[str]]:
     peak = ", ".join(f"{dtype} {show(value, 'FLOP/s')}" for dtype, value in device.peak.items())
     memory = f"{show(device.memory, 'B')}, {show(device.memory_bandwidth, 'B/s')}"
     least, room, most = (show(size, "B") for size in device.room)
-    known = "" if device.usable else f"; not told, {least} to {most}"
+    known = f"; not told, {least} to {most}"
+    if device.usable:  # what is sold as 141 GB may be 139.8 GiB, which are more
+        known = f" ({device.usable / 2**30:.1f} GiB, as the device says of itself)"
     return [
         ["device", f"{device.name}, {memory}"],
         ["memory for programs", f"{room}{known}"],

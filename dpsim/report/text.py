@@ -90,6 +90,8 @@ def percent(share: float | None) -> str:
     """A share to a tenth of a percent, small ones to three digits; nothing of None."""
     if share is None:
         return ""
+    if share >= 9.995:
+        return f"{share * 100:,.0f} %"
     return f"{share * 100:.1f} %" if 0.001 <= share < 0.9995 else f"{share * 100:.3g} %"
 
 
