@@ -1890,8 +1890,11 @@ def test_parameters_are_counted_in_millions(tmp_path: Path) -> None:
 
 
 def test_what_has_a_known_network_in_it_is_a_stand_in(tmp_path: Path) -> None:
+    """Of the parameters that its row states, for those of the network in its name are fewer."""
     for name in ("RetinaNet (ResNet-50)", "Wide ResNet-50-2", "DETR (ResNet-50 backbone)"):
-        assert llama(tmp_path, model=name, seq_len=None).stand_in
+        assert llama(tmp_path, model=name, seq_len=None, params_m=68).stand_in
+        with pytest.raises(Refused, match="column params_m would tell"):
+            llama(tmp_path, model=name, seq_len=None, params_m=None)
     for name in ("Gemma 2 9B", "Phi-4", "Mamba"):
         assert llama(tmp_path, model=name, params_m=9000).data["model"]["name"] == "transformer"
 
@@ -1922,6 +1925,22 @@ def test_adapters_are_as_large_as_words_say(tmp_path: Path) -> None:
         llama(tmp_path, task="DoRA")
 
 
+def test_words_that_deny_a_mesh_or_tell_of_the_runs_beside_are_none(tmp_path: Path) -> None:
+    alone = {"total_gpus": 1, "gpus_per_node": 1, "strategy_detail": "TP8 from 8 GPUs on"}
+    assert llama(tmp_path, **alone, model="GPT-2", params_m=124).case.mesh.tensor == 1
+    found = llama(tmp_path, strategy="FSDP", strategy_detail="no tensor parallelism")
+    assert found.case.mesh.tensor == 1
+    with pytest.raises(Refused, match="tp: tensor parallelism of unknown size"):
+        llama(tmp_path, strategy="FSDP", strategy_detail="tensor parallelism inside nodes")
+
+
+def test_each_batch_is_in_the_unit_behind_its_number(tmp_path: Path) -> None:
+    cells = {"batch_per_gpu": "1", "global_batch": "524288 tokens", "grad_accum": None}
+    found = llama(tmp_path, **cells, batch_unit=None)
+    assert found.case.global_batch == 64
+    assert llama(tmp_path, **{**cells, "global_batch": "64"}).case.global_batch == 64
+
+
 def test_a_run_that_was_slow_of_itself_is_named(tmp_path: Path) -> None:
     """Its level goes into all others; and so is a row that is far off."""
     head = ("series_id", *LLAMA)
@@ -1931,7 +1950,7 @@ def test_a_run_that_was_slow_of_itself_is_named(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "t.csv", rows, head)
     first = validated_training(path).document["warnings"][-2]
-    assert re.match(r"line 2 \(8 GPUs\) took \d+(\.\d+)? times as long as predicted", first)
+    assert re.match(r"line 2 \(8 GPUs\): its compute would be [\d.]+ times as long", first)
     rows[0], rows[2] = ("s", *{**LLAMA, "total_gpus": 8, "step_time_s": 0.7}.values()), rows[2]
     rows[2] = ("s", *{**LLAMA, "step_time_s": 20.0}.values())
     said = validated_training(write(tmp_path / "u.csv", rows, head)).document["warnings"][-1]

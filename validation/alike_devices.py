@@ -6,7 +6,7 @@ ROWS is what `left_out.py predict` keeps of the tables.  Uncalibrated rows on at
 are averaged by source, model, framework, precision and accelerator (errors are logarithms of
 measured over predicted).  Of every two accelerators of one such workload the errors are compared,
 apart for two of one generation and for two of different ones: how far each is off, and how far the
-two differ, which were the root of two times that if they missed independently.
+two differ (root mean squares), which were the root of two times that if they missed independently.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def errors_of(
             continue
         workload = (*(own[name] for name in SAME), own["framework"].split(" ")[0])
         generation = row["class"].split(".")[0]
+        if generation == "other":
+            continue
         found[workload][generation, own["accelerator"]].append(row["log"])
     for by_device in found.values():
         yield {device: float(np.mean(logs)) for device, logs in by_device.items()}
@@ -49,9 +51,8 @@ def told(name: str, pairs: list[tuple[float, float]]) -> str:
     """One line on `pairs` of errors."""
     if not pairs:
         return f"{name}: no pairs"
-    own, apart = np.std(pairs), np.std(np.diff(pairs))
-    sd = f"each {own:.1%} off (one standard deviation), {apart:.1%} apart"
-    return f"{name}: {len(pairs)} pairs, {sd}"
+    own, apart = (float(np.sqrt(np.mean(np.square(x)))) for x in (pairs, np.diff(pairs)))
+    return f"{name}: {len(pairs)} pairs, each {own:.1%} off, {apart:.1%} apart"
 
 
 def main() -> int:

@@ -158,8 +158,8 @@ def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
     found: list[LinkPhrase] = []
     for part in _with_scopes(parts):
         now = _phrase(part)
-        limit = now.rate if vocabulary().network.running.search(part.lower()) else None
-        if found and limit and not (now.kind or now.count):
+        limit = now.rate if vocabulary().network.held.search(part.lower()) else None
+        if found and limit and not (now.kind or now.count or now.use):
             found[-1] = _limited(found[-1], limit)
         elif found and not _another(found[-1], now):
             found[-1] = found[-1].filled(now).of_all()
@@ -320,7 +320,8 @@ def _facts(text: str) -> LinkPhrase:
     *_, at = re.split(words.running.pattern, text, flags=re.IGNORECASE)
     generation = first(words.generations, at.lower()) or first(words.generations, low)
     rate, rest = rate_of(_without(text, words.lanes, "inside"), words)
-    limit = rate_of(at, words)[0] if at != text else None
+    *_, down = re.split(words.held.pattern, text, flags=re.IGNORECASE)
+    limit = rate_of(down, words)[0] if down != text else None
     nominal = generation.gbits if generation else None
     for read in (*(e.words for e in words.generations), words.names, *_narrow(words)):
         rest = _without(rest, read, "net")
@@ -339,7 +340,10 @@ def _facts(text: str) -> LinkPhrase:
 
 def _limited(found: LinkPhrase, limit: LinkRate) -> LinkPhrase:
     """`found`, held down to `limit`: of a GPU or a node it leaves nothing of how many NICs have
-    it."""
+    it.  What is no less than what is told is no limit."""
+    told = found.rate.gbits if found.rate and found.rate is not limit else found.nominal
+    if limit.of in ("", NIC, GPU) and told and limit.gbits >= told and found.rate is not limit:
+        return found
     if limit.of in (GPU, NODE):
         return replace(found, rate=limit, nominal=None, count=None, each_gpu=False, times=False)
     return replace(found, rate=limit, nominal=None)

@@ -71,10 +71,12 @@ class ModelWords:
     routed: Words
     padded: Words
     adapted: Words
+    larger: Words
     cut_to: Words
     not_whole: Words
     adapter_rank: Words
     everywhere: Words
+    not_partly: Words
     partly: Words
     left_out: Words
     tokens_left: float

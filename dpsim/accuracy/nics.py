@@ -104,7 +104,9 @@ def nics_of(
     bare = read.count is None and read.rate is None and told.total is None
     if bare and (listed := first(vocabulary().network.platforms, told.every)) is not None:
         port = min(read.nominal or listed.gbits, listed.gbits)
-        return Nics(listed.nics, port, kind or listed.kind or own.kind)
+        notes.append(f"{listed.nics} x {port:g} Gbit/s per node: {listed.source}.")
+        its = _rdma(kind or listed.kind or own.kind, read, told, listed.nics * port, notes)
+        return Nics(listed.nics, port, its)
     own_rate = read.nominal in (None, own.gbits, vocabulary().network.usual.get(own.kind))
     if bare and own_rate and told.named and kind in (None, own.kind):
         notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
@@ -276,9 +278,10 @@ def _untold(
     words, own = vocabulary().network, usual.own
     known = first(words.platforms, told.every)
     unknown = kind is None and bool(told.text) and not words.silent.search(told.text.lower())
-    if known is not None and (known.kind is None or kind in (None, known.kind)):
+    sockets = kind == "ethernet" and known is not None and known.kind == "gvnic"
+    if known is not None and (known.kind is None or kind in (None, known.kind) or sockets):
         notes.append(f"{known.nics} x {known.gbits:g} Gbit/s per node: {known.source}.")
-        return Nics(known.nics, known.gbits, kind or own.kind)
+        return Nics(known.nics, known.gbits, known.kind or kind or own.kind)
     if kind is None:
         if unknown:
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")

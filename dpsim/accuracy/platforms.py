@@ -332,7 +332,7 @@ def _machine(
             return name, False
     usual = next((n for n, node in fitting.items() if node.gpus == gpus), next(iter(fitting)))
     bridged = wanted == "pairs" and vocabulary().nodes.bridges.search(told.inside)
-    if bridged and nodes[usual].wiring in _WHOLE and (gpus or 2) > 1 != told.ranks:
+    if bridged and nodes[usual].wiring in _WHOLE and (gpus or 2) > 1 and told.ranks != 1:
         message = f"no machine known with NVLink over pairs of {board.device}"
         raise Refused(message, ("intra_node",))
     if len({node.wiring for node in fitting.values()}) > 1 and told.ranks != 1:

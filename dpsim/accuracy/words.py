@@ -215,6 +215,7 @@ class NetworkWords:
     on_ethernet: Words
     speeds: Words
     generations: tuple[NamedRate, ...]
+    held: Words
     running: Words
     usual: dict[NetworkKind, float]
     line_rates: tuple[float, ...]
@@ -308,6 +309,7 @@ class StrategyWords:
     uncompressed: Words
     degrees: dict[str, Words]
     shares: dict[str, Words]
+    not_shared: Words
     in_some_way: Words
     beside_computing: Words
     submitted: Words
@@ -372,6 +374,7 @@ class Vocabulary:
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]
     recomputing: Words
+    no_recomputing: Words
     recompute: tuple[KeyRule, ...]
     execution: tuple[KeyRule, ...]
     nccl: NcclVersions

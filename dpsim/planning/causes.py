@@ -97,10 +97,12 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
 
 
 def _generation(case: Case) -> str:
-    """Whose compute is unsure in the same way: a generation's devices, a device without one."""
-    if case.device is None:
+    """Whose compute is unsure in the same way: a generation's devices of one compute capability (an
+    A100 is no RTX 3090), a device without one."""
+    if (device := case.device) is None:
         return "no device"
-    return case.device.name if case.device.generation == "other" else case.device.generation
+    capability = device.compute_capability
+    return device.name if device.generation == "other" else f"{device.generation} {capability}"
 
 
 #: causes that stand for a number that is assumed

@@ -65,11 +65,16 @@ def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]
         compute = next(number.value for number in fit.numbers if number.name == "compute")
         return [*of_level(cases[0], compute), *of_fit(cases, fit)]
     at = f"{worst.ranks} rank{'s' * (worst.ranks != 1)}"
-    text = (
-        "the points contradict each other: what comes nearest to all takes "
-        f"{worst.fitted_s:.4g} s at {at}, measured were {worst.measured_s:.4g} s "
-        f"({worst.error:+.0%}); are all of one machine and program?"
+    said = (
+        f"what comes nearest to all takes {worst.fitted_s:.4g} s at {at}, measured were "
+        f"{worst.measured_s:.4g} s ({worst.error:+.0%})"
     )
+    if (pair := fit.shrinking) is not None and worst is pair[0]:
+        said = (
+            f"a step took {worst.measured_s:.4g} s at {at} and {pair[1].measured_s:.4g} s at "
+            f"{pair[1].ranks}, with the same work for each rank"
+        )
+    text = f"the points contradict each other: {said}; are all of one machine and program?"
     return [CalibrationFinding("contradiction", 1.0 + worst.error, text)]
 
 

@@ -49,7 +49,8 @@ CONTRADICTION, APART = 5.0, 4.0
 #: what exchanges between slices of TPUs may take over their network's rate: two and four slices of
 #: Gemma 3 12B took 30 and 45 times as long as the bytes do (docs/howto/tpus.md)
 SLICED = 45.0
-#: how much longer a step may be than one on more ranks with the same work for each
+#: how much longer a step may be than one on more ranks with the same work for each, beside what
+#: is modelled of the two (sharded work and offloading do shrink)
 SHRINKS = 1.5
 #: how many times a fitted step may be off, and an exchange over its modelled time, for points to be
 #: fitted: from NVLink to 1 Gbit/s is a factor of 7,000
@@ -66,6 +67,7 @@ Time = Callable[[Case], float]
 class FittedStep:
     """A measured step [s] beside the fitted one; `error` is fitted over measured, less 1.
 
+    modelled_s               the step where nothing is fitted but the level that the fit began with
     micro_batch, accumulation  samples of the busiest rank's micro-batch, and how many of these are
                                one step: the same global batch in other parts is another step
     """
@@ -75,6 +77,7 @@ class FittedStep:
     micro_batch: int
     accumulation: int
     measured_s: float
+    modelled_s: float
     fitted_s: float
     error: float
 
@@ -130,18 +133,22 @@ class PointsFit:
         worst = max(self.residuals, key=lambda point: abs(math.log1p(point.error)))
         alone = max(map(abs, off)) > CONTRADICTION * noise_prior()
         two = max(off) - min(off) > APART * math.sqrt(2.0) * noise_prior()
-        return worst if alone or two else self._shrinking()
+        if alone or two:
+            return worst
+        return self.shrinking[0] if self.shrinking is not None else None
 
-    def _shrinking(self) -> FittedStep | None:
-        """A point of far longer steps than one on more ranks, of which each does the same: more
-        ranks wait and exchange no less, whatever was fitted."""
+    @property
+    def shrinking(self) -> tuple[FittedStep, FittedStep] | None:
+        """A point of far longer steps than one on more ranks, of which each does the same, and that
+        one: more ranks wait and exchange no less but for what is modelled, whatever was fitted."""
         for few in self.residuals:
             for many in self.residuals:
                 alike = few.global_batch * many.ranks == many.global_batch * few.ranks
                 alike = alike and few.accumulation == many.accumulation
-                longer = few.measured_s > SHRINKS * many.measured_s
+                modelled = max(few.modelled_s / many.modelled_s, 1.0)
+                longer = few.measured_s > SHRINKS * modelled * many.measured_s
                 if alike and longer and few.ranks < many.ranks:
-                    return few
+                    return few, many
         return None
 
     def before(self, ranks: int) -> int:
@@ -308,8 +315,11 @@ class _Runs:
 
     def off(self, predicted: Array) -> Array:
         """How far off each measured step is what was `predicted` of its run, in logarithms."""
-        every = (predicted * self.root)[list(self.repeats.places)]
-        return np.asarray(every - self.seen, dtype=float)
+        return np.asarray(self.every(predicted) - self.seen, dtype=float)
+
+    def every(self, predicted: Array) -> Array:
+        """Logarithms of each measured step [s] as what was `predicted` of its run has them."""
+        return np.asarray((predicted * self.root)[list(self.repeats.places)], dtype=float)
 
     def noise(self, rest: Array) -> float:
         """The noise where measured steps are off by `rest`."""
@@ -336,6 +346,7 @@ def _fit(
     def predicted(at: Array) -> Array:
         return np.asarray(played(at, quick) + beside, dtype=float)
 
+    modelled = runs.every(predicted(start))
     best, slopes = _nearest(predicted, target, names, start, precision)
     rest = runs.off(predicted(best))
     if (noise := runs.noise(rest)) < noise_prior():  # points that fit well count for more
@@ -346,8 +357,10 @@ def _fit(
     return PointsFit(
         numbers=tuple(_numbers(names, best, inverse, list(priors.values()), unit)),
         residuals=tuple(
-            FittedStep(*run_of(case), seen, seen * math.exp(r), math.exp(r) - 1.0)
-            for case, seen, r in zip(cases, measured, map(float, rest), strict=True)
+            FittedStep(*run_of(case), seen, math.exp(m), seen * math.exp(r), math.exp(r) - 1.0)
+            for case, seen, m, r in zip(
+                cases, measured, map(float, modelled), map(float, rest), strict=True
+            )
         ),
         noise=noise,
         unit_s=unit,

@@ -144,8 +144,8 @@ def interval(
 def _beside(case: Case, played: Played, calibrated_at: int | None) -> Causes:
     """What is unsure beside compute and collectives, whether a step was measured or not."""
     found, time = _doubts(case, calibrated_at), played.step_time
-    if (more := slices_since(case, calibrated_at)) > 0:
-        found["slices (prior)"] = (1.0, SLICES**more)
+    if more := slices_since(case, calibrated_at):
+        found["slices (prior)"] = (min(SLICES**more, 1.0), max(SLICES**more, 1.0))
     if calibrated_at is None:
         found |= causes_of_experts(case, time)
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:

@@ -97,12 +97,12 @@ def doubt_of_level(level: float) -> float:
 
 def slices_since(case: Case, calibrated_at: int | None) -> float:
     """Doublings of slices of TPUs since a run of `calibrated_at` ranks, since one slice where none
-    was measured."""
+    was measured; negative where there are fewer."""
     topology = case.topology
     if topology is None or not isinstance(topology.fabric, Torus):
         return 0.0
     before = 1 if calibrated_at is None else -(-calibrated_at // topology.gpus)
-    return abs(math.log2(topology.nodes / before))
+    return math.log2(topology.nodes / before)
 
 
 def doublings_inside(case: Case, start: int) -> float:

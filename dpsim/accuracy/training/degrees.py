@@ -17,6 +17,8 @@ _COLUMNS = ("strategy", "strategy_detail")
 
 def with_degrees(row: TrainingRow, notes: list[str]) -> TrainingRow:
     """`row` with the sizes of its mesh that its words say; appends to `notes` which."""
+    if row.gpus == 1:  # whose words are those of the runs beside it
+        return row
     said = " | ".join(row.text(column) for column in _COLUMNS).lower()
     found: dict[str, int] = {}
     for axis, words in vocabulary().strategies.degrees.items():
@@ -26,9 +28,10 @@ def with_degrees(row: TrainingRow, notes: list[str]) -> TrainingRow:
             raise Refused(f"strategy: {axis} is said to be {sizes} ({row.text('strategy')[:60]})")
         if told and not row.text(axis):
             found[axis] = told.pop()
-    if not any(size > 1 for size in found.values()):
+    if not found:
         return row
     shown = ", ".join(f"{axis} {size}" for axis, size in found.items())
-    notes.append(f"{shown}, as the strategy's words say")
+    if any(size > 1 for size in found.values()):
+        notes.append(f"{shown}, as the strategy's words say")
     cells = row.cells | {axis: str(size) for axis, size in found.items()}
     return replace(row, cells=cells, numbers=row.numbers | {a: float(n) for a, n in found.items()})

@@ -29,7 +29,7 @@ def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, An
     stated = row.text("act_ckpt").lower()
     if not stated:
         said = " | ".join(row.text(column) for column in ("strategy", "strategy_detail")).lower()
-        found = vocabulary().recomputing.search(said)
+        found = vocabulary().recomputing.search(vocabulary().no_recomputing.sub("", said))
         stated = "selective" if found and found[1] else "full" if found else ""
     keys, more = next(told(vocabulary().recompute, stated, row.text), ({}, []))
     if not keys:

@@ -19,7 +19,9 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     words = vocabulary().tables
     unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
     is_time = unit in words.times or unit in words.run_times
-    if is_time and words.other_times.search(row.text("metric").lower()):
+    metric = row.text("metric").lower()
+    other = words.other_times.search(metric) and "step" not in metric
+    if unit in words.times and not step and other:
         raise Refused(f"metric: {row.text('metric')[:60]!r} is no time of a step")
     if value and not is_time:
         _check_global(row, value, unit)

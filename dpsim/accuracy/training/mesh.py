@@ -236,8 +236,14 @@ def mesh_of(row: TrainingRow) -> RowMesh:
 
 
 def _require_sizes(row: TrainingRow) -> None:
-    """Refuse a mesh of which the words say that there is one, and nothing how large it is."""
-    words, said = vocabulary().strategies, row.text("strategy").lower()
+    """Refuse a mesh of which the words say that there is one, and nothing how large it is; words
+    beside the strategy tell it only where no size is stated."""
+    words = vocabulary().strategies
+    if row.gpus == 1:
+        return
+    stated = any(row.text(axis) for axis in ("tp", "pp", "cp"))
+    said = f"{row.text('strategy')} | {'' if stated else row.text('strategy_detail')}".lower()
+    said = words.not_shared.sub("", said)
     for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
         if not row.text(axis) and words.shares[axis].search(said):
             raise Refused(f"{axis}: {name} parallelism of unknown size ({row.text('strategy')})")

@@ -77,7 +77,8 @@ def choose_model(
         parameters = parameters or stated_size(plain)
         tokens = sequence_length or (_LONG if parameters and parameters > 1e9 else 512)
         return _language(plain, name, parameters, tokens, split, column)
-    part = next((r for r in words.images if r.words.search(plain)), None)  # of a detector, say
+    small = not words.larger.search(plain)  # what is around the network in it has few parameters
+    part = next((r for r in words.images if small and r.words.search(plain)), None)
     known = str(part.keys["name"]) if part else re.sub(r"[^a-z0-9]", "", plain)
     millions = words.millions.get(known)
     count = parameters or (millions and millions * 1e6)

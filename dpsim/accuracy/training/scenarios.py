@@ -153,7 +153,9 @@ def _require_parameters(row: TrainingRow, model: ModelChoice, case: Case) -> Non
     """Raise Refused where a known model has far from the parameters that `row` states, or that its
     name says, and where a stand-in is stated to have others than its name says; those of adapters
     may be what is counted."""
-    stated, named = (row.get("params_m") or 0.0) * 1e6, stated_size(row.text("model")) or 0.0
+    stated = (row.get("params_m") or 0.0) * 1e6
+    # a size in the name of another model may be that of its data ("ResNet-50 (1.28M images)")
+    named = stated_size(row.text("model")) or 0.0 if model.language else 0.0
     own = named if model.note else float(case.model.parameters)
     told = stated if model.note else stated or named
     if not (own and told) or "adapters" in model.data:
@@ -239,7 +241,7 @@ def _adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelCho
     said = " ".join(row.text(column) for column in columns).lower()
     known = vocabulary().models
     words = known.adapted.search(said)
-    if words is None and (partly := known.partly.search(said)):
+    if words is None and (partly := known.partly.search(known.not_partly.sub(" ", said))):
         raise Refused(f"a model of which a part is trained is read as LoRA alone ({partly[0]!r})")
     if words is None:
         return found
@@ -286,22 +288,34 @@ def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
     return choose_model(row.text("model"), row.text("task"), count, tokens, split, row.text)
 
 
-def _in_tokens(row: TrainingRow) -> bool:
-    """Whether batches are counted in tokens, as column batch_unit or words behind a number say."""
-    unit = f"{row.text('batch_unit')} {row.text('batch_per_gpu')} {row.text('global_batch')}"
-    if vocabulary().tables.per_node.search(unit.lower()):
-        raise Refused(f"batch_unit: {row.text('batch_unit')[:60]!r} is not read; per GPU, or all")
-    return vocabulary().tables.in_tokens.search(unit.lower()) is not None
+def _in_tokens(row: TrainingRow, column: str) -> bool:
+    """Whether `column`, batch_per_gpu or global_batch, is counted in tokens: as words behind its
+    number say, else as column batch_unit does."""
+    own, unit, known = row.text(column), row.text("batch_unit"), vocabulary().tables
+    if known.per_node.search(f"{unit} {own}".lower()):
+        raise Refused(f"batch_unit: {(unit or own)[:60]!r} is not read; per GPU, or all")
+    worded = any(letter.isalpha() for letter in own)
+    return known.in_tokens.search((own if worded else unit).lower()) is not None
+
+
+def _count(row: TrainingRow, column: str, tokens: float | None) -> float | None:
+    """The number of samples in `column`, of so many `tokens` each where it counts those."""
+    batch = row.get(column)
+    if batch is None or not _in_tokens(row, column):
+        return batch
+    if not tokens:
+        raise Refused("a batch in tokens needs seq_len")
+    return batch / tokens
 
 
 def _tokens_per_gpu(row: TrainingRow, mesh: RowMesh) -> int | None:
     """Tokens of a micro-batch on one replica, where batches are counted in tokens."""
-    if not _in_tokens(row):
-        return None
     batch, total = row.get("batch_per_gpu"), row.get("global_batch")
-    if batch is None and total is not None:
-        batch = total / mesh.replicas / (row.get("grad_accum") or 1.0)
-    return int(batch) if batch else None
+    if batch is not None:
+        return int(batch) or None if _in_tokens(row, "batch_per_gpu") else None
+    if total is None or not _in_tokens(row, "global_batch"):
+        return None
+    return int(total / mesh.replicas / (row.get("grad_accum") or 1.0)) or None
 
 
 def _collective(row: TrainingRow, reading: MachineReading, notes: list[str]) -> dict[str, Any]:
@@ -358,19 +372,15 @@ def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
 
 
 def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:
-    batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), mesh.replicas
+    gpus = mesh.replicas
+    tokens = row.get("seq_len") or (model.data["sequence_length"] if model.language else None)
+    batch, total = _count(row, "batch_per_gpu", tokens), _count(row, "global_batch", tokens)
     stated = None if mesh.corrected else row.get("grad_accum")
     steps = stated or mesh.micro_batches(row) or 1.0
     accumulation = int(steps)
     if mesh.cut and accumulation < mesh.pipeline and batch and batch % mesh.pipeline == 0:
         batch, accumulation = batch / mesh.pipeline, accumulation * mesh.pipeline
         notes.append("a replica's batch is cut into a micro-batch for every stage")
-    if _in_tokens(row):
-        tokens = row.get("seq_len") or (model.data["sequence_length"] if model.language else None)
-        if not tokens:
-            raise Refused("a batch in tokens needs seq_len")
-        batch = batch and batch / tokens
-        total = total and total / tokens
     if batch is None and total is None:
         batch = _assumed_batch(row, model)
         notes.append(f"a batch of {batch:.0f} per GPU is assumed")

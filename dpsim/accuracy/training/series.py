@@ -20,6 +20,7 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
+from dpsim.machines.devices import Device
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.level import BeyondLoader, BeyondPeak, Level, check_possible
@@ -36,8 +37,8 @@ class TrainingOutcome:
     """What became of one row: its `status`, why, and the numbers in the row's own unit.
 
     anchored  whether a row of its series is calibrated on
-    level     by what its step was longer than predicted, of one that is calibrated on and whose
-              model is known
+    level     by what its compute would be longer than predicted, of one that is calibrated on and
+              whose model is known
     """
 
     number: int
@@ -237,13 +238,18 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     return PlayedReading(reading, here, base, time, ends, limit, played.reason == shortened.NOTE)
 
 
+def _alike(one: Device | None, other: Device | None) -> bool:
+    """Whether two boards have one chip: the same generation and peaks (A100 of 40 and 80 GB)."""
+    return bool(one and other and one.generation == other.generation and one.peak == other.peak)
+
+
 def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
     """Refuse a level of compute that another device was measured for."""
     own, other = (
         case.device.name if case and case.device else ""
         for case in (here.case, base.case if base else None)
     )
-    if base is not None and own != other:
+    if base is not None and own != other and not _alike(here.case.device, base.case.device):
         raise Refused(
             f"its calibration row ran on {other}, which says nothing of the compute of {own}; a "
             "series is of one accelerator",

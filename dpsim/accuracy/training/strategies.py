@@ -104,7 +104,7 @@ def _fsdp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -
     if not words.hybrid.search(text):
         return
     stated, per_node = words.shared_by.search(text), row.get("gpus_per_node")
-    if stated or row.text("shard").isdigit():
+    if stated or row.text("shard").isdecimal():
         data["shard"] = int(stated[1] if stated else row.text("shard"))
         return
     if per_node and words.within_node.search(text):

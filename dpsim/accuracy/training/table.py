@@ -43,7 +43,7 @@ _LOOSE = (
     "tp", "pp", "dp", "cp", "ep", "rel_unc_pct",
 )  # fmt: skip
 NUMBERS = (*_STRICT, *_LOOSE)
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:,\d{3})*$)")
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+")
 _COUNT, _QUANTITY = Check(1, 1_048_576), Unit("1", high=1e15)
 _COUNTS = ("total_gpus", "gpus_per_node", "nodes")
 #: of numbers that may be words: those that count, and those of which nothing is none
@@ -190,7 +190,7 @@ def _row(number: int, found: csvfile.Row, columns: tuple[str, ...]) -> TrainingR
     for column in NUMBERS:
         if text := cells.get(column, "").strip():
             try:
-                numbers[column] = _number(text, column in _COUNTS)
+                numbers[column] = _number(text, column)
             except ValueError as error:
                 if column in _STRICT:
                     fault = fault or f"{column}: {error}"
@@ -225,9 +225,12 @@ def _contradiction(numbers: Mapping[str, float]) -> str:
     return ""
 
 
-def _number(text: str, whole: bool) -> float:
-    plain = _THOUSANDS.sub("", vocabulary().tables.behind.sub("", text))
-    return float(_COUNT.bare(plain)) if whole else _QUANTITY.bare(plain)
+def _number(text: str, column: str) -> float:
+    """The number of a cell; one that counts may have commas between thousands."""
+    plain = vocabulary().tables.behind.sub("", text)
+    if (column in _COUNTS or column in _LOOSE) and _THOUSANDS.fullmatch(plain):
+        plain = plain.replace(",", "")
+    return float(_COUNT.bare(plain)) if column in _COUNTS else _QUANTITY.bare(plain)
 
 
 def _repeated(rows: Iterable[TrainingRow]) -> Iterable[str]:

@@ -125,13 +125,15 @@ def _alone(table: TrainingTable, calibrate: str) -> Iterable[str]:
 
 
 def _doubted(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable[str]:
-    """A warning for each series that is calibrated on a step far longer than predicted."""
+    """A warning for each series that is calibrated on a step whose compute would be far longer than
+    predicted."""
     for outcome in outcomes:
         if outcome.level is not None and outcome.level > DOUBTED[0]:
             row = table.rows[outcome.number]
             yield (
-                f"line {row.line} ({row.gpus} GPUs) took {outcome.level:.3g} times as long as "
-                "predicted, and its series is calibrated on it: was that run slow of itself?"
+                f"line {row.line} ({row.gpus} GPUs): its compute would be {outcome.level:.3g} "
+                "times as long as predicted, and its series is calibrated on that: was the run "
+                "slow of itself, or is its network another?"
             )
 
 
