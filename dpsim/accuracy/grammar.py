@@ -379,3 +379,17 @@ def _counted(count: int) -> int:
     if count > _MOST:
         raise Refused(f"{count} NICs in a node are more than any has", ("inter_node",))
     return count
+
+
+def said_per_gpu(read: LinkPhrase) -> bool:
+    return read.each_gpu or (read.rate is not None and read.rate.of == GPU)
+
+
+def several_nics(gbits: float, read: LinkPhrase) -> bool:
+    """Whether a rate is that of several NICs of the generation that is named too."""
+    times = gbits / read.nominal if read.nominal else 1.0
+    whole = times > 1.01 and math.isclose(times, round(times), rel_tol=0.01)
+    of_one = read.rate is not None and read.rate.of in (GPU, NIC)
+    return (
+        whole and not (of_one or read.times) and (read.count is None or read.count == round(times))
+    )

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsim.accuracy.grammar import LinkPhrase, chosen, networks
-from dpsim.accuracy.link_rates import GPU, NIC, NODE, LinkRate
+from dpsim.accuracy.grammar import LinkPhrase, chosen, networks, said_per_gpu, several_nics
+from dpsim.accuracy.link_rates import NODE, LinkRate
 from dpsim.accuracy.questions import Inquiry, Option
 from dpsim.accuracy.rules import first
 from dpsim.accuracy.words import vocabulary
@@ -101,16 +101,8 @@ def nics_of(
             return found
         joined_by = _rdma(found.kind, read, told, found.count * found.gbits, notes)
         return replace(found, kind=joined_by)
-    bare = read.count is None and read.rate is None and told.total is None
-    if bare and (listed := first(vocabulary().network.platforms, told.every)) is not None:
-        port = min(read.nominal or listed.gbits, listed.gbits)
-        notes.append(f"{listed.nics} x {port:g} Gbit/s per node: {listed.source}.")
-        its = _rdma(kind or listed.kind or own.kind, read, told, listed.nics * port, notes)
-        return Nics(listed.nics, port, its)
-    own_rate = read.nominal in (None, own.gbits, vocabulary().network.usual.get(own.kind))
-    if bare and own_rate and told.named and kind in (None, own.kind):
-        notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
-        return own
+    if (bare := _bare(told, machine, read, kind, notes)) is not None:
+        return bare
     if isinstance(machine.node, Torus):
         kind = own.kind
     elif kind is None:
@@ -131,6 +123,26 @@ def nics_of(
         rate = max((r for r in known if r < rate), default=rate)
         notes.append(f"{whole:g} Gbit/s over {nics} NICs is no line rate; {rate:g} each is taken.")
     return Nics(nics, rate, kind)
+
+
+def _bare(
+    told: NetworkText, machine: Machine, read: LinkPhrase, kind: NetworkKind | None,
+    notes: list[str],
+) -> Nics | None:  # fmt: skip
+    """The NICs that a platform or `machine` has, where no count and no rate is told."""
+    words, own = vocabulary().network, _own(machine)
+    if read.count is not None or read.rate is not None or told.total is not None:
+        return None
+    if (listed := first(words.platforms, told.every)) is not None:
+        port = min(read.nominal or listed.gbits, listed.gbits)
+        notes.append(f"{listed.nics} x {port:g} Gbit/s per node: {listed.source}.")
+        its = _rdma(kind or listed.kind or own.kind, read, told, listed.nics * port, notes)
+        return Nics(listed.nics, port, its)
+    own_rate = read.nominal in (None, own.gbits, words.usual.get(own.kind))
+    if own_rate and told.named and kind in (None, own.kind):
+        notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
+        return own
+    return None
 
 
 def _require_possible(
@@ -343,9 +355,9 @@ def _whole(
     if each is None:
         plain = own.gbits if own.kind == kind or kind in ("ethernet", "gvnic") else usual.rate
         each = vocabulary().network.usual.get(kind, plain)
-    if rate and _several(each, read):
+    if rate and several_nics(each, read):
         return each
-    if _per_gpu(read):  # a count that is no factor of the rate is the node's
+    if said_per_gpu(read):  # a count that is no factor of the rate is the node's
         factor = read.count if read.each_gpu or read.times else 1
         return gpus * (factor or 1) * each
     count = read.count
@@ -357,32 +369,18 @@ def _whole(
     return (count or 1) * each
 
 
-def _per_gpu(read: LinkPhrase) -> bool:
-    return read.each_gpu or (read.rate is not None and read.rate.of == GPU)
-
-
-def _several(gbits: float, read: LinkPhrase) -> bool:
-    """Whether a rate is that of several NICs of the generation that is named too."""
-    times = gbits / read.nominal if read.nominal else 1.0
-    whole = times > 1.01 and math.isclose(times, round(times), rel_tol=0.01)
-    of_one = read.rate is not None and read.rate.of in (GPU, NIC)
-    return (
-        whole and not (of_one or read.times) and (read.count is None or read.count == round(times))
-    )
-
-
 def _split(whole: float, read: LinkPhrase, usual: float, limit: int, notes: list[str]) -> int:
     """How many NICs carry `whole` [Gbit/s] together."""
     rate = read.rate.gbits if read.rate and read.rate.of != NODE else None
-    if rate is None or (read.nominal and _several(rate, read)):
+    if rate is None or (read.nominal and several_nics(rate, read)):
         rate = read.nominal
-    bare = read.count is None and read.nominal is None and not _per_gpu(read)
+    bare = read.count is None and read.nominal is None and not said_per_gpu(read)
     if rate and whole < 0.99 * rate:
         notes.append(f"{whole:g} of nominal {rate:g} Gbit/s: the effective rate is taken.")
     times = 0.0 if not rate or (bare and whole > usual) else whole / rate
     if times >= 0.99 and abs(times - round(times)) < 0.01 * times:
         count = round(times)
-        if read.count is not None and read.count != count and not _per_gpu(read):
+        if read.count is not None and read.count != count and not said_per_gpu(read):
             notes.append(f"The text counts {read.count}, the total makes {count} NICs.")
     elif read.count is not None:
         count = read.count

@@ -34,7 +34,8 @@ from dpsim.accuracy.nics import LARGEST_BOX, NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
 from dpsim.accuracy.slices import chips_of, joined, of_chips
-from dpsim.accuracy.words import Board, Family, WiredNode, vocabulary
+from dpsim.accuracy.wirings import WHOLE, nodes_of, require_form, require_own_links
+from dpsim.accuracy.words import Board, Family, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -44,10 +45,6 @@ from dpsim.machines.machine import Machine, load_device, load_machine
 
 #: a count in front of an accelerator's name ("8x H100")
 _COUNTED = re.compile(r"^\s*\d{1,3} ?[x×*] ?(?=[A-Za-z])")
-#: ways of wiring that are NVLink's, but of AMD's devices
-_NVLINKED = {"switch", "mesh", "cube", "pairs", "single"}
-#: those that join all GPUs of a node
-_WHOLE = {"switch", "mesh", "cube"}
 
 
 @dataclass(frozen=True)
@@ -119,9 +116,8 @@ def platform(
     machine        the platform's name, where it has one
     nodes, ranks   how many are in use; None: any, so that nothing is left open unasked
 
-    Several GPUs of an NVLink domain that spans nodes (GB200) are one node here, so count ranks
-    and not nodes.  Refused where the accelerator, or a node with so many of them, is not known,
-    where words contradict each other or change what others mean.
+    An NVLink domain that spans nodes (GB200) is one node here, so count ranks.  Refused where the
+    accelerator, or such a node, is not known, where words contradict or change each other.
     """
     outer, inner = sides(inter_node)
     accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
@@ -195,8 +191,8 @@ def _reading(
     known = _platform_of(family, told, network.every)
     board = board_of(family, told, asked) if known is None else known[0]
     name, named = _machine(board, told, network.every, notes, asked)
-    _require_own_links(family, board, told)
-    _require_form(board, told)
+    require_own_links(family, board, told)
+    require_form(board, told)
     _require_told_wiring(name, told)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
@@ -218,33 +214,6 @@ def _reading(
         kind = str(cluster.get("inter_node_kind", "ethernet"))
         cluster["inter_node_latency"] = vocabulary().network.host_latency.get(kind)
     return {k: v for k, v in cluster.items() if v is not None}, tuple(dict.fromkeys(notes))
-
-
-def _require_own_links(family: Family, board: Board, told: HardwareText) -> None:
-    """Refuse links that no machine known with this `board` has between its GPUs; a card that has
-    modules beside it gets a note instead (see `_machine`)."""
-    words, amd = vocabulary().nodes, board.device.startswith("mi")
-    joined = {node.wiring for node in _nodes(board).values()} & _NVLINKED and not amd
-    stands_in = family in (vocabulary().accelerators.any_gpu, vocabulary().accelerators.geforce)
-    link = ""
-    if words.nvlink.search(told.inside) and not (joined or board.form or stands_in):
-        link = "NVLink"
-    elif words.xgmi.search(told.inside) and not (amd or stands_in):
-        link = "XGMI"
-    if link:
-        message = f"no machine known with {link} between {board.device}; say PCIe, or nothing"
-        raise Refused(message, ("intra_node",))
-
-
-def _require_form(board: Board, told: HardwareText) -> None:
-    """Refuse PCIe cards of what is known as a module alone."""
-    wirings = {node.wiring for node in _nodes(board).values()}
-    card = vocabulary().accelerators.cards.search(told.accelerator)
-    if card and not board.form and wirings <= _WHOLE:
-        message = (
-            f"no PCIe card is known of {told.accelerator[:60]!r}; the nearest is {board.device}"
-        )
-        raise Refused(message, ("accelerator",))
 
 
 def _require_told_wiring(name: str, told: HardwareText) -> None:
@@ -320,7 +289,7 @@ def _machine(
         fits = board.fitted in named.fitted and named.words.search(every)
         if fits and (gpus or 1) <= load_machine(named.machine).gpus_per_node:
             return named.machine, True
-    nodes = _nodes(board)
+    nodes = nodes_of(board)
     fitting = {name: node for name, node in nodes.items() if (gpus or 1) <= node.gpus}
     if not fitting:
         most = max(node.gpus for node in nodes.values())
@@ -332,7 +301,7 @@ def _machine(
             return name, False
     usual = next((n for n, node in fitting.items() if node.gpus == gpus), next(iter(fitting)))
     bridged = wanted == "pairs" and vocabulary().nodes.bridges.search(told.inside)
-    if bridged and nodes[usual].wiring in _WHOLE and (gpus or 2) > 1 and told.ranks != 1:
+    if bridged and nodes[usual].wiring in WHOLE and (gpus or 2) > 1 and told.ranks != 1:
         message = f"no machine known with NVLink over pairs of {board.device}"
         raise Refused(message, ("intra_node",))
     if len({node.wiring for node in fitting.values()}) > 1 and told.ranks != 1:
@@ -341,17 +310,11 @@ def _machine(
     return usual, False
 
 
-def _nodes(board: Board) -> dict[str, WiredNode]:
-    """The machines whose nodes may hold `board`, the usual one first."""
-    words = vocabulary().nodes
-    return {name: words.machines[name] for name in words.fitted[board.fitted]}
-
-
 def _named_wiring(told: HardwareText, board: Board) -> str | None:
     """The way of wiring that the text names; cards without peer-to-peer are on none other."""
     words, inside, generation = vocabulary().nodes, told.inside, _generation(told, board)
     named = meaning(words.wiring, inside) or meaning(words.wiring, told.accelerator)
-    can_stage = any(node.wiring.startswith("staged") for node in _nodes(board).values())
+    can_stage = any(node.wiring.startswith("staged") for node in nodes_of(board).values())
     if board.form != MODULE and can_stage and words.no_peers.search(inside):
         return f"staged{min(int(generation), 4)}"
     if named == "dual":
@@ -372,7 +335,7 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     alone = (gpus or 2) == 1 or told.ranks == 1
     if board.fitted == "h100-nvl" and not alone and _ask("bridges", asked) == "pairs":
         return "pairs"
-    usual = next(iter(_nodes(board).values())).wiring
+    usual = next(iter(nodes_of(board).values())).wiring
     if usual[:-1] not in ("pcie", "staged") and board.form != CARD:
         return None
     way = usual[:-1] if usual[:-1] in ("pcie", "staged") else "pcie"
@@ -393,7 +356,7 @@ def _generation(told: HardwareText, board: Board) -> str:
     stated = vocabulary().nodes.pcie_generation.search(f"{told.accelerator} ; {told.inside}")
     if stated:
         return stated[1] or stated[2]
-    wirings = (node.wiring[-1] for node in _nodes(board).values())
+    wirings = (node.wiring[-1] for node in nodes_of(board).values())
     return next((last for last in wirings if last.isdigit()), "4")
 
 

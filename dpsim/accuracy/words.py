@@ -12,7 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy.model_words import ExpertWords, FewBitsWords, ModelWords, SliceWords
+from dpsim.accuracy.model_words import (
+    ExpertWords,
+    FewBitsWords,
+    HostDecoding,
+    ModelWords,
+    NcclVersions,
+    SliceWords,
+)
 from dpsim.accuracy.rules import KeyRule, Named, Texts, Words
 from dpsim.core import yamlfile
 from dpsim.core.record import Count, Flag, Refused, Text, build, record
@@ -271,17 +278,6 @@ class TableWords:
 
 
 @record
-class HostDecoding(Named):
-    """A framework (`words`) that decodes on the host, in rows whose `columns` have such words:
-    `threads` of a GPU's loader, physical `cores` of a node, `seconds` of a core for a sample."""
-
-    columns: dict[str, Words]
-    threads: int
-    cores: int
-    seconds: float
-
-
-@record
 class StrategyWords:
     """Strategies, what sets their keys, and what none of them plays."""
 
@@ -325,15 +321,6 @@ class StrategyWords:
     ring: Words
     denied: Words
     perhaps: Words
-
-
-@record
-class NcclVersions:
-    """NCCL's versions: the torch that bundles each first, and the month of its release."""
-
-    torch: Words
-    bundled: dict[str, tuple[int, int]]
-    released: dict[str, Text]
 
 
 @record

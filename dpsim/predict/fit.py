@@ -30,7 +30,7 @@ from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.predict.gauss_newton import cost, least
 from dpsim.predict.point import Causes
-from dpsim.predict.repeats import Repeats, run_of
+from dpsim.predict.repeats import FittedStep, Repeats, run_of
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
 from dpsim.predict.widths import slices_since
 
@@ -61,25 +61,6 @@ FAULTY = 8.0
 
 #: (case) -> its step time [s]
 Time = Callable[[Case], float]
-
-
-@dataclass(frozen=True)
-class FittedStep:
-    """A measured step [s] beside the fitted one; `error` is fitted over measured, less 1.
-
-    modelled_s               the step where nothing is fitted but the level that the fit began with
-    micro_batch, accumulation  samples of the busiest rank's micro-batch, and how many of these are
-                               one step: the same global batch in other parts is another step
-    """
-
-    ranks: int
-    global_batch: int
-    micro_batch: int
-    accumulation: int
-    measured_s: float
-    modelled_s: float
-    fitted_s: float
-    error: float
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,25 @@ def run_of(case: Case) -> tuple[int, int, int, int]:
 
 
 @dataclass(frozen=True)
+class FittedStep:
+    """A measured step [s] beside the fitted one; `error` is fitted over measured, less 1.
+
+    modelled_s               the step where nothing is fitted but the level that the fit began with
+    micro_batch, accumulation  samples of the busiest rank's micro-batch, and how many of these are
+                               one step: the same global batch in other parts is another step
+    """
+
+    ranks: int
+    global_batch: int
+    micro_batch: int
+    accumulation: int
+    measured_s: float
+    modelled_s: float
+    fitted_s: float
+    error: float
+
+
+@dataclass(frozen=True)
 class Repeats:
     """Which of several measurements are of the same run.
 

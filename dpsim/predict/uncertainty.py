@@ -21,10 +21,8 @@ collectives, measured  the curve's own spread, at least 3 %, where curves serve 
 input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
                        a node share, by how far they take more than any host decodes; not where the
                        scenario says that it is no limit
-loader                 what a loader that is described takes more or less than that, where steps
-                       wait for it
-another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
-                       had other shapes
+loader                 what a described loader takes more or less, where steps wait for it
+another batch          per doubling of a rank's samples since the calibrated run (kernels' shapes)
 departure              whether the step is far from linear scaling of the calibrated one, by which a
                        prediction can be wrong at all, times what it takes over its multiplications
 doubted calibration    a calibrated step far longer than predicted may have been that run's alone:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from dpsim.accuracy.model_words import HostDecoding
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import HostDecoding, vocabulary
+from dpsim.accuracy.words import vocabulary
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 from dpsim.machines.cores import Cores

@@ -77,6 +77,12 @@ def choose_model(
         parameters = parameters or stated_size(plain)
         tokens = sequence_length or (_LONG if parameters and parameters > 1e9 else 512)
         return _language(plain, name, parameters, tokens, split, column)
+    return _network(plain, name, task, parameters)
+
+
+def _network(plain: str, name: str, task: str, parameters: float | None) -> ModelChoice:
+    """A ResNet-50 scaled to what is known of a network that is no language model."""
+    words = vocabulary().models
     small = not words.larger.search(plain)  # what is around the network in it has few parameters
     part = next((r for r in words.images if small and r.words.search(plain)), None)
     known = str(part.keys["name"]) if part else re.sub(r"[^a-z0-9]", "", plain)

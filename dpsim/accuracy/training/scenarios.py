@@ -12,6 +12,7 @@ from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.adapters import adapted
 from dpsim.accuracy.training.degrees import with_degrees
 from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
 from dpsim.accuracy.training.experts import routing_of
@@ -48,10 +49,6 @@ _GPUS_PER_NODE = 8
 _BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
 #: how far stated parameters may be off a known model's: tables count with and without embeddings
 _PARAMETERS_APART = 3.0
-#: products of attention, in Llama's names, and in those of stand-ins
-_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-_FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
-_STAND_IN_ATTENTION = ("c_attn", "attn.c_proj")
 
 
 @dataclass(frozen=True)
@@ -225,43 +222,13 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
     if found.note:
         notes.append(found.note)
     found = predicting(row, found, notes) if mesh.pipeline > 1 else found
-    return _adapted(row, _behind(row, found), notes)
+    return adapted(row, _behind(row, found), notes)
 
 
 def _behind(row: TrainingRow, found: ModelChoice) -> ModelChoice:
     """`found` with what stands behind an encoder where the row's task tells it."""
     keys = next(told(vocabulary().models.behind, row.text("task").lower(), row.text), ({}, []))[0]
     return replace(found, data={**found.data, **keys}) if "huggingface" in found.data else found
-
-
-def _adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoice:
-    """`found` with low-rank adapters where the row's words say so: of rank 16 on the products of
-    attention, as MLPerf's fine-tuning has them (mlcommons/training_policies), for no table says."""
-    columns = ("model", "task", "strategy", "strategy_detail")
-    said = " ".join(row.text(column) for column in columns).lower()
-    known = vocabulary().models
-    words = known.adapted.search(said)
-    if words is None and (partly := known.partly.search(known.not_partly.sub(" ", said))):
-        raise Refused(f"a model of which a part is trained is read as LoRA alone ({partly[0]!r})")
-    if words is None:
-        return found
-    if not found.language:
-        raise Refused(f"adapters of {row.text('model')[:60]!r} are not read")
-    llama = "huggingface" in found.data or found.data.get("family") == "llama"
-    targets = list(_ATTENTION if llama else _STAND_IN_ATTENTION)
-    rank, everywhere = known.adapter_rank.search(said), known.everywhere.search(said)
-    if everywhere and not llama:
-        raise Refused(f"adapters of all products of {row.text('model')[:60]!r} are not read")
-    targets += _FEED_FORWARD if everywhere else ()
-    adapters: dict[str, Any] = {
-        "kind": "lora", "rank": int(rank[1]) if rank else 16, "targets": targets,
-    }  # fmt: skip
-    if words[1]:
-        adapters["base_dtype"] = "nf4"
-    if not (rank and everywhere):
-        where = "all products" if everywhere else "attention's products"
-        notes.append(f"adapters of rank {adapters['rank']} on {where} are assumed")
-    return replace(found, data={**found.data, "adapters": adapters})
 
 
 def _without_padding(row: TrainingRow, tokens: int, notes: list[str]) -> int:

@@ -1,0 +1,45 @@
+"""What joins the GPUs of a node, where machines are known with some wirings of a board alone."""
+
+from __future__ import annotations
+
+from dpsim.accuracy.accelerators import HardwareText
+from dpsim.accuracy.words import Board, Family, WiredNode, vocabulary
+from dpsim.core.record import Refused
+
+#: ways of wiring that are NVLink's, but of AMD's devices
+_NVLINKED = {"switch", "mesh", "cube", "pairs", "single"}
+#: those that join all GPUs of a node
+WHOLE = {"switch", "mesh", "cube"}
+
+
+def nodes_of(board: Board) -> dict[str, WiredNode]:
+    """The machines whose nodes may hold `board`, the usual one first."""
+    words = vocabulary().nodes
+    return {name: words.machines[name] for name in words.fitted[board.fitted]}
+
+
+def require_own_links(family: Family, board: Board, told: HardwareText) -> None:
+    """Refuse links that no machine known with this `board` has between its GPUs; a card that has
+    modules beside it gets a note instead (see `_machine`)."""
+    words, amd = vocabulary().nodes, board.device.startswith("mi")
+    joined = {node.wiring for node in nodes_of(board).values()} & _NVLINKED and not amd
+    stands_in = family in (vocabulary().accelerators.any_gpu, vocabulary().accelerators.geforce)
+    link = ""
+    if words.nvlink.search(told.inside) and not (joined or board.form or stands_in):
+        link = "NVLink"
+    elif words.xgmi.search(told.inside) and not (amd or stands_in):
+        link = "XGMI"
+    if link:
+        message = f"no machine known with {link} between {board.device}; say PCIe, or nothing"
+        raise Refused(message, ("intra_node",))
+
+
+def require_form(board: Board, told: HardwareText) -> None:
+    """Refuse PCIe cards of what is known as a module alone."""
+    wirings = {node.wiring for node in nodes_of(board).values()}
+    card = vocabulary().accelerators.cards.search(told.accelerator)
+    if card and not board.form and wirings <= WHOLE:
+        message = (
+            f"no PCIe card is known of {told.accelerator[:60]!r}; the nearest is {board.device}"
+        )
+        raise Refused(message, ("accelerator",))
