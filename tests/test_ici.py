@@ -261,14 +261,19 @@ def test_no_other_node_has_more_than_1024() -> None:
     assert error.value.path == ("cluster", "gpus_per_node")
 
 
+def on_slices(model: str, tokens: int, slices: int, chips: int, batch: int) -> dict[str, Any]:
+    """FSDP over so many slices of TPU v5p."""
+    return {
+        "model": {"huggingface": model, "sequence_length": tokens},
+        "cluster": {"machine": "tpu-v5p", "nodes": slices, "gpus_per_node": chips},
+        "strategy": {"kind": "fsdp"}, "collective": {"backend": "ici"},
+        "precision": {"compute": "bf16"}, "batch": {"per_device": batch},
+    }  # fmt: skip
+
+
 def test_steps_of_several_slices_are_less_sure() -> None:
     """8 % more for each doubling, since one slice or since those that were measured."""
-    data = {
-        "model": {"huggingface": "llama-3-8b", "sequence_length": 4096}, "recompute": "full",
-        "cluster": {"machine": "tpu-v5p", "nodes": 4, "gpus_per_node": 128},
-        "strategy": {"kind": "fsdp"}, "collective": {"backend": "ici"},
-        "precision": {"compute": "bf16"}, "batch": {"per_device": 1},
-    }  # fmt: skip
+    data = on_slices("llama-3-8b", 4096, 4, 128, batch=1) | {"recompute": "full"}
 
     def slow(**changed: Any) -> float:
         (point,) = dpsim.predict({**data, **changed}).document["points"]
@@ -281,12 +286,7 @@ def test_steps_of_several_slices_are_less_sure() -> None:
 
 def test_what_several_slices_cost_is_carried_from_measured_steps() -> None:
     """Published ones took 30 and 45 times what their bytes take on the network."""
-    data = {
-        "model": {"huggingface": "gpt2-xl", "sequence_length": 1024}, "engine": "vectorised",
-        "cluster": {"machine": "tpu-v5p", "nodes": 1, "gpus_per_node": 64},
-        "strategy": {"kind": "fsdp"}, "collective": {"backend": "ici"},
-        "precision": {"compute": "bf16"}, "batch": {"per_device": 8},
-    }  # fmt: skip
+    data = on_slices("gpt2-xl", 1024, 1, 64, batch=8) | {"engine": "vectorised"}
     steps = [(1, 1.0), (2, 1.08), (4, 1.16)]
     first = dpsim.predict(data).document["points"][0]["step_time_s"]
     points = [{"ranks": 64 * n, "step_time": f"{first * by} s"} for n, by in steps]

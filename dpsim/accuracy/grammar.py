@@ -79,6 +79,19 @@ class LinkPhrase:
         return not (self.count is None and self.rate is None and self.nominal is None)
 
     @property
+    def per_gpu(self) -> bool:
+        """Whether it tells what every GPU has."""
+        return self.each_gpu or (self.rate is not None and self.rate.of == GPU)
+
+    def several(self, gbits: float) -> bool:
+        """Whether a rate of `gbits` is that of several NICs of the generation that is named too."""
+        times = gbits / self.nominal if self.nominal else 1.0
+        whole = times > 1.01 and math.isclose(times, round(times), rel_tol=0.01)
+        of_one = self.rate is not None and self.rate.of in (GPU, NIC)
+        counted = self.count is None or self.count == round(times)
+        return whole and not (of_one or self.times) and counted
+
+    @property
     def joined_by(self) -> NetworkKind | None:
         """What kind of network a transfer sees: through TCP, that of its sockets."""
         if not self.sockets or self.kind in ("gvnic", "ipoib", "slingshot_ip"):
@@ -379,17 +392,3 @@ def _counted(count: int) -> int:
     if count > _MOST:
         raise Refused(f"{count} NICs in a node are more than any has", ("inter_node",))
     return count
-
-
-def said_per_gpu(read: LinkPhrase) -> bool:
-    return read.each_gpu or (read.rate is not None and read.rate.of == GPU)
-
-
-def several_nics(gbits: float, read: LinkPhrase) -> bool:
-    """Whether a rate is that of several NICs of the generation that is named too."""
-    times = gbits / read.nominal if read.nominal else 1.0
-    whole = times > 1.01 and math.isclose(times, round(times), rel_tol=0.01)
-    of_one = read.rate is not None and read.rate.of in (GPU, NIC)
-    return (
-        whole and not (of_one or read.times) and (read.count is None or read.count == round(times))
-    )

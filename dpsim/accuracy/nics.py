@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsim.accuracy.grammar import LinkPhrase, chosen, networks, said_per_gpu, several_nics
+from dpsim.accuracy.grammar import LinkPhrase, chosen, networks
 from dpsim.accuracy.link_rates import NODE, LinkRate
 from dpsim.accuracy.questions import Inquiry, Option
 from dpsim.accuracy.rules import first
@@ -16,13 +16,12 @@ from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics.explicit import ExplicitNode
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine
+from dpsim.machines.topology import LARGEST_SERVER
 
 #: line rate [Gbit/s] from which on NICs beside a total are a possible reading of it
 _LEAST_OPEN = 100
 #: no GPU has more NICs beside it, and no node fewer places for them
 _NICS_EACH, _FEWEST = 2, 4
-#: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
-LARGEST_BOX = 16
 
 
 @dataclass(frozen=True)
@@ -325,7 +324,7 @@ def _one_each(machine: Machine, own: Nics) -> bool:
 def _of_nodes(machine: Machine) -> bool:
     """Whether a node here is an NVLink domain of many, all of which have NICs: one for all, or a
     port of a host, is no reading."""
-    return machine.gpus_per_node > LARGEST_BOX and not isinstance(machine.node, Torus)
+    return machine.gpus_per_node > LARGEST_SERVER and not isinstance(machine.node, Torus)
 
 
 def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry) -> Nics | None:
@@ -355,16 +354,16 @@ def _whole(
     if each is None:
         plain = own.gbits if own.kind == kind or kind in ("ethernet", "gvnic") else usual.rate
         each = vocabulary().network.usual.get(kind, plain)
-    if rate and several_nics(each, read):
+    if rate and read.several(each):
         return each
-    if said_per_gpu(read):  # a count that is no factor of the rate is the node's
+    if read.per_gpu:  # a count that is no factor of the rate is the node's
         factor = read.count if read.each_gpu or read.times else 1
         return gpus * (factor or 1) * each
     count = read.count
     its = math.isclose(each, own.gbits) or (rate is None and not asking and each < own.gbits)
     if count is None and its and own.count > 1 and kind != "ethernet":
         many = not asking or _asked("count", asked) == "own"
-        whole = rate is None or asking or own.count > LARGEST_BOX  # a rack has no NIC for all
+        whole = rate is None or asking or own.count > LARGEST_SERVER  # a rack has no NIC for all
         count = own.count if many and whole else 1
     return (count or 1) * each
 
@@ -372,15 +371,15 @@ def _whole(
 def _split(whole: float, read: LinkPhrase, usual: float, limit: int, notes: list[str]) -> int:
     """How many NICs carry `whole` [Gbit/s] together."""
     rate = read.rate.gbits if read.rate and read.rate.of != NODE else None
-    if rate is None or (read.nominal and several_nics(rate, read)):
+    if rate is None or (read.nominal and read.several(rate)):
         rate = read.nominal
-    bare = read.count is None and read.nominal is None and not said_per_gpu(read)
+    bare = read.count is None and read.nominal is None and not read.per_gpu
     if rate and whole < 0.99 * rate:
         notes.append(f"{whole:g} of nominal {rate:g} Gbit/s: the effective rate is taken.")
     times = 0.0 if not rate or (bare and whole > usual) else whole / rate
     if times >= 0.99 and abs(times - round(times)) < 0.01 * times:
         count = round(times)
-        if read.count is not None and read.count != count and not said_per_gpu(read):
+        if read.count is not None and read.count != count and not read.per_gpu:
             notes.append(f"The text counts {read.count}, the total makes {count} NICs.")
     elif read.count is not None:
         count = read.count

@@ -30,7 +30,7 @@ from dpsim.accuracy.denials import (
     told_inside,
 )
 from dpsim.accuracy.grammar import networks, sides
-from dpsim.accuracy.nics import LARGEST_BOX, NetworkText, fabric_whole, nics_of
+from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
 from dpsim.accuracy.slices import chips_of, joined, of_chips
@@ -42,6 +42,7 @@ from dpsim.describe.scenario import load
 from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
+from dpsim.machines.topology import LARGEST_SERVER
 
 #: a count in front of an accelerator's name ("8x H100")
 _COUNTED = re.compile(r"^\s*\d{1,3} ?[x×*] ?(?=[A-Za-z])")
@@ -198,7 +199,7 @@ def _reading(
     device = _device(family, board, chosen, notes)
     require_board(load_device(device) if device else chosen.device, family, told.accelerator)
     gpus, share = _in_a_node(chosen, told, notes)
-    if told.ranks is not None and LARGEST_BOX < gpus >= told.ranks:
+    if told.ranks is not None and LARGEST_SERVER < gpus >= told.ranks:
         network = replace(network, asked=False)
     outside: list[str] = []
     nics = None
@@ -366,7 +367,7 @@ def _in_a_node(machine: Machine, told: HardwareText, notes: list[str]) -> tuple[
     if isinstance(machine.node, Torus):
         chips = chips_of(machine.node, told.ranks or whole, told.accelerator, notes)
         return chips, chips / (gpus or chips)
-    if gpus is None or whole <= LARGEST_BOX:
+    if gpus is None or whole <= LARGEST_SERVER:
         return gpus or whole, 1.0
     notes.append(f"{machine.name} has one NVLink domain of {whole} GPUs.")
     return whole, whole / gpus

@@ -12,15 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy.model_words import (
-    ExpertWords,
-    FewBitsWords,
-    HostDecoding,
-    ModelWords,
-    NcclVersions,
-    SliceWords,
-)
+from dpsim.accuracy.model_words import ExpertWords, FewBitsWords, ModelWords, SliceWords
 from dpsim.accuracy.rules import KeyRule, Named, Texts, Words
+from dpsim.accuracy.run_words import HostDecoding, NcclVersions
 from dpsim.core import yamlfile
 from dpsim.core.record import Count, Flag, Refused, Text, build, record
 from dpsim.machines.devices import NetworkKind

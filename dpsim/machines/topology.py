@@ -48,6 +48,8 @@ class Way(NamedTuple):
 
 #: the machine file's own way
 AS_IT_IS = Crossing()
+#: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
+LARGEST_SERVER = 16
 
 
 class Topology:
@@ -89,6 +91,11 @@ class Topology:
         if not 1 <= self.ranks <= nodes * gpus:
             message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"
             raise Refused(message, ("cluster", "ranks"))
+
+    @property
+    def of_servers(self) -> bool:
+        """Whether a node here is made of several servers."""
+        return self.gpus > LARGEST_SERVER
 
     def once(self, key: Hashable, find: Callable[[], Found]) -> Found:
         """What `find` finds for this machine, which never changes: only the first call under `key`

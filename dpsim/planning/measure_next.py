@@ -45,9 +45,9 @@ PROGRAMS = {
 _LEAST = 2.0**20
 #: share of the expected regret that a measurement has to save to be worth its while
 _WORTH = 0.01
-#: GPUs of the largest server (DGX-2), and of a compute tray of larger NVLink domains (NVIDIA's data
-#: sheets of GB200 and GB300 NVL72: 18 trays of four)
-_LARGEST_HOST, _TRAY = 16, 4
+#: GPUs of a compute tray of NVLink domains larger than a server (NVIDIA's data sheets of GB200 and
+#: GB300 NVL72: 18 trays of four)
+_TRAY = 4
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _hosts(case: Case, ranks: int) -> tuple[int, int]:
     """Hosts that `ranks` run on, and processes on each: an NVLink domain of more GPUs than any
     server has is made of trays."""
     gpus = case.topology.gpus if case.topology else 1
-    if gpus > _LARGEST_HOST:
+    if case.topology and case.topology.of_servers:
         gpus = _TRAY
     elif ranks == case.ranks:  # spread as the scenario has them
         gpus = -(-ranks // (case.nodes or 1))

@@ -14,7 +14,7 @@ from dpsim.core.lean import dataclass
 from dpsim.predict.fit import SLICED, PointsFit
 from dpsim.predict.routing import level_range
 from dpsim.predict.uncertainty import collectives_range
-from dpsim.predict.widths import slices_since
+from dpsim.predict.widths import sliced
 
 FaultName = Literal[
     "p2p_off", "wrong_nic", "slow_loader", "throttled", "host_bound", "shared_link",
@@ -81,11 +81,11 @@ def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]
 def of_fit(cases: Sequence[Case], fit: PointsFit) -> Iterator[CalibrationFinding]:
     """What of the other fitted numbers is beyond healthy machines."""
     low, high = collectives_range(cases[0])
-    sliced = any(slices_since(case, None) > 0 for case in cases)
+    widest = SLICED if sliced(cases) else high
     for number in fit.numbers:
         if number.learned < LEARNED:
             continue
-        most = SLICED if sliced and number.name == "between" else high
+        most = widest if number.name == "between" else high
         if number.name in ("inside", "between") and not low <= number.value <= most:
             yield _exchange(number.name, number.value)
         if number.name == "host_s" and number.value > HOST_BOUND * fit.unit_s:

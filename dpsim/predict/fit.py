@@ -32,7 +32,7 @@ from dpsim.predict.gauss_newton import cost, least
 from dpsim.predict.point import Causes
 from dpsim.predict.repeats import FittedStep, Repeats, run_of
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
-from dpsim.predict.widths import slices_since
+from dpsim.predict.widths import sliced
 
 #: how many points the shipped noise counts as
 PRIOR_POINTS = 4
@@ -116,7 +116,8 @@ class PointsFit:
         two = max(off) - min(off) > APART * math.sqrt(2.0) * noise_prior()
         if alone or two:
             return worst
-        return self.shrinking[0] if self.shrinking is not None else None
+        pair = self.shrinking
+        return pair[0] if pair is not None else None
 
     @property
     def shrinking(self) -> tuple[FittedStep, FittedStep] | None:
@@ -207,7 +208,7 @@ def knobs(cases: Sequence[Case]) -> dict[str, float]:
     if fits and first.machine is not None:
         low, high = collectives_range(first)
         found["between"] = found["inside"] = math.log(high / low) / (2 * Z90)
-        if any(slices_since(case, None) > 0 for case in cases):
+        if sliced(cases):
             found["between"] = math.log(SLICED) / Z90
     spread = shipped("training")["gpu.spread"]
     varied = first.script.unsaid or first.scenario.compute.spread is not None

@@ -33,7 +33,7 @@ def run_of(case: Case) -> tuple[int, int, int, int]:
 class FittedStep:
     """A measured step [s] beside the fitted one; `error` is fitted over measured, less 1.
 
-    modelled_s               the step where nothing is fitted but the level that the fit began with
+    modelled_s                 the step at which the fit began, of which the level alone is fitted
     micro_batch, accumulation  samples of the busiest rank's micro-batch, and how many of these are
                                one step: the same global batch in other parts is another step
     """

@@ -70,14 +70,18 @@ def _many(case: Case) -> bool:
     return case.machine is not None and max(derived, default=0) >= MANY
 
 
+def _as_published(case: Case) -> bool:
+    """Whether `case` is like the published steps with many experts, which ran a library's kernels,
+    at rates of their own, on devices of `GENERATIONS`."""
+    alike = case.pace.at_rates and any(layer.library for layer in case.model.layers)
+    newer = case.device is not None and case.device.generation in GENERATIONS
+    return alike and newer and _many(case)
+
+
 def found_of_experts(case: Case) -> str | None:
     """What published steps of models with many experts were beside their predictions; None where
-    there are few, their durations are stated, or these rows are of other predictions: they ran a
-    library's kernels, at rates of their own, on devices of `GENERATIONS`."""
-    alike = case.pace.at_rates and any(layer.library for layer in case.model.layers)
-    if case.device is None or case.device.generation not in GENERATIONS or not alike:
-        return None
-    if not _many(case):
+    there are few, their durations are stated, or these rows are of other predictions."""
+    if not _as_published(case):
         return None
     known = shipped("training")
     own = [known[f"experts.{which}"] for which in ("least", "median", "most")]
@@ -93,7 +97,7 @@ def level_range(case: Case) -> tuple[float, float]:
     """Between what measured steps lie over uncalibrated predictions, for 9 of 10 published runs; of
     models with many experts, which are behind for no fault of a machine, for all."""
     low, high = compute_range(case, False)
-    if not found_of_experts(case):
+    if not _as_published(case):
         return low, high
     known = shipped("training")
     return min(low, known["experts.least"].value), max(high, known["experts.most"].value)

@@ -25,7 +25,7 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.routing import found_of_experts, level_range
 from dpsim.predict.unused import unused
-from dpsim.predict.widths import doubt_of, slices_since
+from dpsim.predict.widths import doubt_of, sliced
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
@@ -85,7 +85,7 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
         if (said := found_of_experts(first)) is not None:
             yield said
-        if any(slices_since(case, None) > 0 for case in (first, *good)):
+        if sliced((first, *good)):
             yield (
                 "several slices: measured steps grew by 2 to 8 % for each doubling of slices "
                 "beyond what their links take, which the interval has and the prediction has not"

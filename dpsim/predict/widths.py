@@ -7,6 +7,7 @@ runs left out once (validation/left_out.py); how much each counts is learned the
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from dpsim.cases.case import Case
 from dpsim.core import plugins
@@ -103,6 +104,11 @@ def slices_since(case: Case, calibrated_at: int | None) -> float:
         return 0.0
     before = 1 if calibrated_at is None else -(-calibrated_at // topology.gpus)
     return math.log2(topology.nodes / before)
+
+
+def sliced(cases: Iterable[Case]) -> bool:
+    """Whether one of `cases` is on several slices of TPUs."""
+    return any(slices_since(case, None) > 0 for case in cases)
 
 
 def doublings_inside(case: Case, start: int) -> float:

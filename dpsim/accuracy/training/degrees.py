@@ -12,15 +12,12 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 
-_COLUMNS = ("strategy", "strategy_detail")
-
 
 def with_degrees(row: TrainingRow, notes: list[str]) -> TrainingRow:
     """`row` with the sizes of its mesh that its words say; appends to `notes` which."""
     if row.gpus == 1:  # whose words are those of the runs beside it
         return row
-    said = " | ".join(row.text(column) for column in _COLUMNS).lower()
-    found: dict[str, int] = {}
+    said, found = row.strategy_words, dict[str, int]()
     for axis, words in vocabulary().strategies.degrees.items():
         told = {int(next(filter(None, size.groups()))) for size in words.finditer(said)}
         if len(told) > 1:

@@ -28,8 +28,8 @@ def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, An
     words; appends to `notes` what is assumed."""
     stated = row.text("act_ckpt").lower()
     if not stated:
-        said = " | ".join(row.text(column) for column in ("strategy", "strategy_detail")).lower()
-        found = vocabulary().recomputing.search(vocabulary().no_recomputing.sub("", said))
+        said = vocabulary().no_recomputing.sub("", row.strategy_words)
+        found = vocabulary().recomputing.search(said)
         stated = "selective" if found and found[1] else "full" if found else ""
     keys, more = next(told(vocabulary().recompute, stated, row.text), ({}, []))
     if not keys:

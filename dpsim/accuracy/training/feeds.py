@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dpsim.accuracy.model_words import HostDecoding
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.run_words import HostDecoding
 from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary

@@ -242,12 +242,12 @@ def _require_sizes(row: TrainingRow) -> None:
     if row.gpus == 1:
         return
     stated = any(row.text(axis) for axis in ("tp", "pp", "cp"))
-    said = f"{row.text('strategy')} | {'' if stated else row.text('strategy_detail')}".lower()
+    said = row.text("strategy").lower() if stated else row.strategy_words
     said = words.not_shared.sub("", said)
     for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
         if not row.text(axis) and words.shares[axis].search(said):
             raise Refused(f"{axis}: {name} parallelism of unknown size ({row.text('strategy')})")
-    if words.in_some_way.search(said) and not any(map(row.text, ("tp", "pp", "cp"))):
+    if words.in_some_way.search(said) and not stated:
         raise Refused(f"tp, pp: {row.text('strategy')[:60]!r} does not say how large they are")
 
 

@@ -240,21 +240,21 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
 
 def _alike(one: Device | None, other: Device | None) -> bool:
     """Whether two boards have one chip: the same generation and peaks (A100 of 40 and 80 GB)."""
-    return bool(one and other and one.generation == other.generation and one.peak == other.peak)
+    if one is None or other is None or one.name == other.name:
+        return one is other or bool(one and other)
+    return one.generation == other.generation and one.peak == other.peak
 
 
 def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
     """Refuse a level of compute that another device was measured for."""
-    own, other = (
-        case.device.name if case and case.device else ""
-        for case in (here.case, base.case if base else None)
+    if base is None or _alike(here.case.device, base.case.device):
+        return
+    own, other = (device.name if device else "" for device in (here.case.device, base.case.device))
+    raise Refused(
+        f"its calibration row ran on {other}, which says nothing of the compute of {own}; a "
+        "series is of one accelerator",
+        ("accelerator",),
     )
-    if base is not None and own != other and not _alike(here.case.device, base.case.device):
-        raise Refused(
-            f"its calibration row ran on {other}, which says nothing of the compute of {own}; a "
-            "series is of one accelerator",
-            ("accelerator",),
-        )
 
 
 def _predicted(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:

@@ -127,7 +127,7 @@ def _of_axes(row: TrainingRow, notes: list[str]) -> int:
     axes = vocabulary().strategies.axes.search(row.text("shard").lower())
     if axes and int(axes[1]) > 1:
         return int(axes[2])
-    text = " | ".join(row.text(column) for column in ("strategy", "strategy_detail")).lower()
+    text = row.strategy_words
     slices = slices_of(row) or 1
     if slices == 1 or not vocabulary().slices.replicas.search(text) or row.gpus % slices:
         return 0

@@ -70,6 +70,11 @@ class TrainingRow:
     def text(self, column: str) -> str:
         return self.cells.get(column, "").strip()
 
+    @property
+    def strategy_words(self) -> str:
+        """What both columns on the strategy say, in small letters."""
+        return f"{self.text('strategy')} | {self.text('strategy_detail')}".lower()
+
     def get(self, column: str) -> float | None:
         return self.numbers.get(column)
 
