@@ -1930,7 +1930,8 @@ def test_words_that_deny_a_mesh_or_tell_of_the_runs_beside_are_none(tmp_path: Pa
     assert llama(tmp_path, **alone, model="GPT-2", params_m=124).case.mesh.tensor == 1
     found = llama(tmp_path, strategy="FSDP", strategy_detail="no tensor parallelism")
     assert found.case.mesh.tensor == 1
-    with pytest.raises(Refused, match="tp: tensor parallelism of unknown size"):
+    said = r"tp: tensor parallelism of unknown size \(tensor parallelism inside nodes\)"
+    with pytest.raises(Refused, match=said):
         llama(tmp_path, strategy="FSDP", strategy_detail="tensor parallelism inside nodes")
 
 

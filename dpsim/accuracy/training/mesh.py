@@ -246,7 +246,9 @@ def _require_sizes(row: TrainingRow) -> None:
     said = words.not_shared.sub("", said)
     for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
         if not row.text(axis) and words.shares[axis].search(said):
-            raise Refused(f"{axis}: {name} parallelism of unknown size ({row.text('strategy')})")
+            told = words.shares[axis].search(row.text("strategy").lower())
+            shown = row.text("strategy" if told else "strategy_detail")[:60]
+            raise Refused(f"{axis}: {name} parallelism of unknown size ({shown})")
     if words.in_some_way.search(said) and not stated:
         raise Refused(f"tp, pp: {row.text('strategy')[:60]!r} does not say how large they are")
 
