@@ -232,6 +232,42 @@ def test_updated_parameters_are_gathered_beside_the_next_forward(
     assert beside.step_time_s == pytest.approx(behind.step_time_s + (waited - 8) * 1e-3, rel=1e-9)
 
 
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+@pytest.mark.parametrize(
+    ("mesh", "bucket", "behind", "beside"),
+    # gathers at 1 GB/s, of buckets of a layer each.  The first stage waits 4 ms for its first
+    # bucket, and then for the second, which its first layer's 1 ms hides; the second stage has one
+    # bucket.  Two ranks that split every layer: four buckets of 2 ms, of which a layer's 0.5 ms
+    # hide all but the first.  One bucket: nothing is hidden
+    [
+        ({"pipeline": 2}, 1_000_000, 8, (4 + 4 - 1) + 8),
+        ({"tensor": 2}, 500_000, 8, 2 + 3 * (2 - 0.5)),
+        ({"tensor": 2}, 2_000_000, 8, 8),
+    ],
+)
+def test_a_layer_of_a_mesh_waits_for_its_own_bucket(
+    mesh: dict[str, int], bucket: int, behind: float, beside: float, engine: str
+) -> None:
+    layer = {"parameters": 1_000_000, "forward": "1 ms", "backward": "2 ms", "activation": "0 B"}
+    knobs = {
+        "kind": "megatron", "use_distributed_optimizer": True, "overlap_grad_reduce": True,
+        "bucket_size": bucket,
+    }  # fmt: skip
+    data = {
+        "model": {"layers": [{"name": f"l{i}", **layer} for i in range(4)]},
+        "cluster": {"ranks": 4}, "parallel": mesh,
+        "collective": {"backend": "ideal", "latency": "0 ms", "bandwidth": "1 GB/s"},
+        "optimizer": {"kind": "none"}, "batch": {"per_device": 1, "accumulation": 4},
+        "engine": engine,
+    }  # fmt: skip
+    waits, ahead = (
+        predicted({**data, "strategy": {**knobs, "overlap_param_gather": way}}).points[0]
+        for way in (False, True)
+    )
+    hidden = (behind - beside) * 1e-3
+    assert waits.step_time_s - ahead.step_time_s == pytest.approx(hidden, rel=1e-9)
+
+
 # -- refusals -------------------------------------------------------------------------------------
 
 

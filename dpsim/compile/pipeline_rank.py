@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dpsim.compile.dispatch import Dispatch
 from dpsim.compile.exchange import Leg
+from dpsim.compile.gathers import Gathers
 from dpsim.compile.job import Job
 from dpsim.compile.program import BARRIER, Program
 from dpsim.compile.schedules import Act, spell
@@ -22,12 +23,17 @@ Plans = Mapping[int, tuple[StagePlan, ...]]
 
 @dataclass(eq=False)
 class PipelineRank(StageRank):
-    """Compiles the program of one pipeline rank."""
+    """Compiles the program of one pipeline rank.
+
+    brought  stage -> what its first forward waits for, where a rank holds several
+    opened   stages of which a forward has been issued
+    """
 
     strategy: Strategy
     sent: list[int] = field(default_factory=list)
     seconds: dict[tuple[int, str], float] = field(default_factory=dict)
     brought: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    opened: set[int] = field(default_factory=set)
 
     def program(self, acts: Sequence[Act]) -> Program:
         """What it issues where it runs `acts`."""
@@ -38,7 +44,7 @@ class PipelineRank(StageRank):
         self.plans = {s: plans_of(self.strategy, job) for s, job in self.held.items()}
         self.dispatch = Dispatch(self.layout, self.row)
         if len(self.held) > 1:
-            self.brought = {stage: self._bring(stage, ()) for stage in self.held}
+            self.brought = {stage: self._bring(stage) for stage in self.held}
         self.paired = self.dispatch.paired(tuple(acts))
         final = {act.stage: k for k, act in enumerate(acts) if act.kind in ("B", "W")}
         blocks = schedule.blocks(self.row, mesh.pipeline, first.micro_batches)
@@ -77,18 +83,44 @@ class PipelineRank(StageRank):
         """Compute, attend over the sequences of others, send tokens to experts and back, and
         exchange within the tensor group."""
         job, stage, forward = self.held[act.stage], act.stage, act.kind == "F"
-        if stage not in self.brought:
-            self.brought[stage] = self._bring(stage, self.gate)
-        if forward and self.brought[stage]:
-            self.gate, self.brought[stage] = (*self.gate, *self.brought[stage]), ()
-        if last and any(plan.exchange.messages for plan in self.plans[stage]):
+        opening = forward and stage not in self.opened
+        if opening:
+            self.opened.add(stage)
+            self.gate = (*self.gate, *self.brought.get(stage, ()))
+        if opening and len(self.held) == 1 and any(p.exchange.beside for p in self.plans[stage]):
+            self._opening(act, name, job)
+        elif last and any(plan.exchange.messages for plan in self.plans[stage]):
             self._last(act, name, job)
         elif not (paired and self._beside(act, name, job)):
-            self._attend(name, act, job, range(_size(job)), self._pass_seconds(stage, act.kind))
-            if act.kind != "W":
-                for size, count in self.dispatch.sizes(job, range(_size(job)), forward=forward):
-                    self._route(name, size, count)
-                self._exchange(name, job, range(_size(job)), forward=forward)
+            seconds = self._pass_seconds(stage, act.kind)
+            self._pass(act, name, job, range(_size(job)), seconds)
+
+    def _pass(
+        self, act: Act, name: str, job: Job, layers: range | tuple[int, ...], seconds: float
+    ) -> None:
+        """Compute some layers, all at once, and exchange what they put out."""
+        self._attend(name, act, job, layers, seconds)
+        if act.kind != "W":
+            for size, count in self.dispatch.sizes(job, layers, forward=act.kind == "F"):
+                self._route(name, size, count)
+            self._exchange(name, job, layers, forward=act.kind == "F")
+
+    def _opening(self, act: Act, name: str, job: Job) -> None:
+        """The first forward of a stage whose parameters are gathered beside it: layers wait for
+        their buckets, and those that need no more of them are computed together."""
+        ahead = [_Ahead(self, p, act.stage) for p in self.plans[act.stage] if p.exchange.beside]
+        order = job.model.forward_order
+        first = set[int]().union(*(one.gathers.awaiting(order) for one in ahead))
+        parts: list[tuple[int, ...]] = [()]
+        for i in order:
+            if i in first and parts[-1]:
+                parts.append(())
+            parts[-1] += (i,)
+        for layers in parts:
+            for one in ahead:
+                one.before(layers[0])
+            part = name if len(parts) == 1 else f"{name}.{layers[0]}"
+            self._pass(act, part, job, layers, sum(_seconds(job, i, "F") for i in layers))
 
     def _beside(self, act: Act, name: str, job: Job) -> bool:
         """A pass whose all-to-alls run beside computing; False where there are none."""
@@ -183,15 +215,22 @@ class PipelineRank(StageRank):
             )  # fmt: skip
             self.gate = (self.issue.last,)
 
-    def _bring(self, stage: int, after: tuple[int, ...]) -> tuple[int, ...]:
-        """Gather what the step before has updated of `stage`, where that is done beside forward."""
+    def _bring(self, stage: int) -> tuple[int, ...]:
+        """Gather what the step before has updated of `stage`, all of it, where that is done beside
+        forward."""
         found = list[int]()
         for plan in self.plans[stage]:
-            for k, leg in enumerate(plan.exchange.gathers * plan.exchange.beside):
-                name, group = f"{plan.mark}{stage}", f"{plan.group}.{self.layout.first_home(stage)}"
-                rest = {"group": group, "after_step": not k}
-                found.append(self.issue.send((leg,), name, plan.group, after, **rest))
+            for k in range(len(plan.exchange.gathers) * plan.exchange.beside):
+                found.append(self.gather_bucket(plan, stage, k, (), first=not k))
         return tuple(found[-1:])
+
+    def gather_bucket(
+        self, plan: StagePlan, stage: int, k: int, after: tuple[int, ...], *, first: bool
+    ) -> int:
+        """Dispatch the gather of bucket `k`, the `first` of a step or not."""
+        leg, group = plan.exchange.gathers[k], f"{plan.group}.{self.layout.first_home(stage)}"
+        name = f"{plan.mark}.{stage}"
+        return self.issue.send((leg,), name, plan.group, after, group=group, after_step=first)
 
     def _gathers(self) -> None:
         """Collectives behind the optimizer; the next step starts when they have ended."""
@@ -203,6 +242,27 @@ class PipelineRank(StageRank):
                     found.append(self._message(plan, (leg,), "", stage, after or updated))
         if found:
             self.issue.add("W'", "wait", after=tuple(found))
+
+
+class _Ahead:
+    """The gathers of one exchange beside the first forward of a stage."""
+
+    def __init__(self, rank: PipelineRank, plan: StagePlan, stage: int) -> None:
+        self.rank, self.plan, self.stage = rank, plan, stage
+        self.gathers = Gathers(plan.job, plan.exchange)
+
+    def before(self, layer: int) -> None:
+        """What `layer` waits for."""
+        self.gathers.before(layer, self._send, self._wait)
+
+    def _send(self, k: int, first: bool) -> int:
+        rank = self.rank
+        after = rank.gate or (() if rank.done < 0 else (rank.done,))
+        return rank.gather_bucket(self.plan, self.stage, k, after, first=first)
+
+    def _wait(self, k: int, gather: int) -> None:
+        rank, name = self.rank, f"W.{self.plan.mark}AG{k}.{self.stage}"
+        rank.done, rank.gate = rank.issue.add(name, "wait", after=(*rank.gate, gather)), ()
 
 
 def _size(job: Job) -> int:

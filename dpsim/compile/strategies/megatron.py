@@ -32,6 +32,7 @@ from math import lcm
 from typing import Annotated, NamedTuple
 
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
+from dpsim.compile.gathers import Gathers
 from dpsim.compile.groups import Partition, consecutive, strided
 from dpsim.compile.job import Gradient, Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
@@ -260,34 +261,21 @@ class _Step(ExchangeStep):
         self.knobs = knobs
         self.in_turn = knobs.num_distributed_optimizer_instances > 1
         self.ahead = knobs.overlap_param_gather and iteration != 1  # gathers beside forward
-        self.layers = [gradient.layer for gradient in gradients_of(job)]
-        self.gathered: dict[int, int] = {}  # bucket -> its all-gather
-        self.waited: set[int] = set()
+        self.gathers = Gathers(job, self.exchange)
 
     def before_forward(self, layer: int) -> tuple[int, ...]:
         """Wait for the buckets of the layer's parameters, dispatch the next."""
-        if self.m > 0 or not self.ahead:
-            return ()
-        needed = {
-            k
-            for k, message in enumerate(self.exchange.messages)
-            if any(self.layers[g] == layer for g in message.gradients)
-        }
-        for k in sorted(needed - self.waited, reverse=True):
-            self._gather_ahead(k)
-            self.waited.add(k)
-            self.issue.add(f"W.AG{k}", "wait", after=(self.gathered[k],))
-            if k > 0:
-                self._gather_ahead(k - 1)
+        if self.m == 0 and self.ahead:
+            self.gathers.before(layer, self._gather_ahead, self._wait_for)
         return ()
 
-    def _gather_ahead(self, k: int) -> None:
-        if k in self.gathered:
-            return
-        first = not self.gathered
+    def _gather_ahead(self, k: int, first: bool) -> int:
         after = () if first else self.issue.computed
         leg = self.exchange.gathers[k]
-        self.gathered[k] = self.issue.send((leg,), "", COMM, after, after_step=first)
+        return self.issue.send((leg,), "", COMM, after, after_step=first)
+
+    def _wait_for(self, k: int, gather: int) -> None:
+        self.issue.add(f"W.AG{k}", "wait", after=(gather,))
 
     def update(self) -> None:
         """All ranks agree on the norm of the gradients first."""
