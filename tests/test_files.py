@@ -186,9 +186,11 @@ def test_every_line_of_a_configuration_is_accounted_for() -> None:
 def test_what_is_not_modelled_is_a_finding_and_not_silent() -> None:
     offload = bring("deepspeed-offload.json").findings
     assert [found.partition(":")[0] for found in offload] == ["offload_optimizer", "offload_param"]
-    lamb = "\n".join(bring("deepspeed-lamb.json").findings)
-    assert "OneBitLamb" in lamb
-    assert "set batch.accumulation" in lamb
+    assert "OneBitLamb" in "\n".join(bring("deepspeed-lamb.json").findings)
+
+
+def test_a_whole_batch_and_a_micro_batch_leave_accumulation_to_the_ranks() -> None:
+    assert scenario("deepspeed-lamb.json")["batch"] == {"per_device": 64, "global": 4096}
 
 
 @pytest.mark.parametrize("stage", [0, 1])
@@ -252,8 +254,8 @@ def test_megatron_s_arguments_are_a_model_a_mesh_and_a_batch() -> None:
         "feed_forward": 11008, "sequence_length": 4096, "vocabulary": 32000,
     }  # fmt: skip
     assert found["parallel"] == {"tensor": 4, "pipeline": 2, "sequence_parallel": True}
-    # 256 samples over 32 ranks / (4 x 2) replicas; what stands inside `if` is not followed
-    assert found["batch"] == {"per_device": 1, "accumulation": 64}
+    # what stands inside `if` is not followed
+    assert found["batch"] == {"per_device": 1, "global": 256}
     assert found["strategy"]["grad_reduce_in_fp32"] is True
 
 

@@ -28,7 +28,7 @@ from dpsim.compile.schedules import Act
 from dpsim.core import plugins
 from dpsim.core.lean import dataclass
 from dpsim.describe.scenario import Scenario
-from dpsim.describe.sections import Input
+from dpsim.describe.sections import Batch, Input
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
@@ -69,6 +69,14 @@ class Case:
         return self.shared.known(Site, s.cluster, drawn, self.base, s.sites, s.links)
 
     @cached_property
+    def batch(self) -> Batch:
+        """The scenario's, with its micro-batches counted; Refused where they do not divide."""
+        batch = self.scenario.batch
+        if not batch.follows:
+            return batch
+        return batch.on(self.scenario.parallel.mesh(self.site.ranks).data)
+
+    @cached_property
     def work(self) -> ModelWork:
         """The model and its dtypes."""
         s = self.scenario
@@ -83,7 +91,7 @@ class Case:
         """How gradients of micro-batches are added up; where layers or steps are split, in every
         one, so that durations do not depend on their number and long steps follow from short."""
         s = self.scenario
-        piped, times = s.parallel.pipeline > 1, s.batch.accumulation
+        piped, times = s.parallel.pipeline > 1, self.batch.accumulation
         found = s.strategy.sums(piped=piped)
         split = times > 1 and (piped or s.parallel.tensor > 1 or s.parallel.context > 1)
         zeroed = found is not None and (found.zeroed or split)
@@ -108,7 +116,7 @@ class Case:
         """The samples of every rank, and what varies."""
         s = self.scenario
         late = self.site.ranks - s.strategy.gradients_of_step(self.site.ranks)
-        own = (s.batch, late, s.variability, s.seed, self.spares)
+        own = (self.batch, late, s.variability, s.seed, self.spares)
         return self.shared.known(Batches, self.pace, *own)
 
     @property
@@ -196,7 +204,7 @@ class Case:
     @cached_property
     def acts(self) -> tuple[tuple[Act, ...], ...]:
         """What every pipeline rank runs in a step, in order; Refused where the schedule cannot."""
-        return self.programs.layout.acts(self.scenario.batch.accumulation)
+        return self.programs.layout.acts(self.batch.accumulation)
 
     @property
     def machine(self) -> Machine | None:

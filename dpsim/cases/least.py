@@ -32,7 +32,7 @@ Layers = range | tuple[int, ...]
 
 def at_least(case: Case) -> float:
     """What a step of `case` takes at least [s]; Refused where it is none."""
-    count, samples = case.scenario.batch.accumulation, max(case.shares)
+    count, samples = case.batch.accumulation, max(case.shares)
     if case.mesh.plain:
         return case.script.waiting * count * case.pace.seconds(samples)
     layout = case.programs.layout

@@ -40,7 +40,7 @@ def cuts_that_fit(case: Case) -> Iterator[Stages]:
         return
     try:
         layout = case.programs.layout
-        acts = layout.acts(case.scenario.batch.accumulation)
+        acts = layout.acts(case.batch.accumulation)
     except Refused:
         return
     if len(layout.stages) != count:

@@ -105,13 +105,19 @@ class Adjustment:
 def batched(case: Case, sizes: Mapping[str, int]) -> Case:
     """`case` with these keys of its batch."""
     own: dict[str, Any] = dict(sizes)
-    if "global_" in own:
+    batch = case.scenario.batch
+    if batch.follows and "accumulation" in own:
+        own = {"global_": None, **own}
+        own.setdefault("per_device", None if own["global_"] else batch.per_device)
+    elif batch.follows:  # the other of both stays
+        pass
+    elif "global_" in own:
         own.setdefault("per_device", None)
     elif "per_device" in own:
         own["global_"] = None
     if not own:
         return case
-    return Variant("batch", {"batch": replace(case.scenario.batch, **own)}).of(case)
+    return Variant("batch", {"batch": replace(batch, **own)}).of(case)
 
 
 def at_ranks(case: Case, ranks: int) -> Case:
@@ -125,7 +131,7 @@ def at_ranks(case: Case, ranks: int) -> Case:
 
 def with_micro_batches(case: Case, count: int) -> Case:
     """`case` with `count` micro-batches of the same size in a step."""
-    batch = case.scenario.batch
+    batch = case.batch
     whole = batch.global_
     if whole is not None:
         whole = whole // batch.accumulation * count

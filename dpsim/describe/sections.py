@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Annotated, Any, Literal
 
@@ -90,7 +91,8 @@ class Cluster:
 @record
 class Batch:
     """`per_device` samples per rank and micro-batch (weak scaling), or `global` samples per step
-    over all ranks (strong scaling); `accumulation` micro-batches make a step.
+    over all ranks (strong scaling); `accumulation` micro-batches make a step.  With both, as
+    Megatron and DeepSpeed have them, the number of micro-batches follows from that of replicas.
 
     by_speed   ranks get samples in proportion to their speed (device, `slow_ranks`, `slow_nodes`),
                the global batch stays what it is
@@ -107,11 +109,8 @@ class Batch:
     rebalance: Rebalance | None = None
 
     def __post_init__(self) -> None:
-        if self.per_device is not None and self.global_ is not None:
-            raise ValueError(
-                "give per_device (weak scaling) or global (strong scaling), not both; a "
-                "micro-batch below a global batch is global and accumulation"
-            )
+        if self.follows:
+            self._check_follows()
         if self.per_rank and (self.per_device is None or self.by_speed):
             raise Refused("needs per_device, and goes without by_speed", ("per_rank",))
         if self.rebalance is not None and (self.by_speed or self.per_rank):
@@ -124,9 +123,49 @@ class Batch:
             message = f"{self.global_} is not a multiple of accumulation {self.accumulation}"
             raise Refused(message, ("global",))
 
+    def _check_follows(self) -> None:
+        """What leaves nothing to follow from a global batch and a micro-batch."""
+        if self.accumulation > 1:
+            raise Refused(
+                "follows from global and per_device (global / (per_device x replicas)); leave one "
+                "of the three out",
+                ("accumulation",),
+            )
+        for key in ("by_speed", "per_rank", "rebalance"):
+            if getattr(self, key):
+                raise Refused("goes with per_device or global, not with both", (key,))
+
     @property
     def weak(self) -> bool:
         return self.global_ is None
+
+    @property
+    def follows(self) -> bool:
+        """Whether the number of micro-batches follows from the global batch and the replicas."""
+        return self.per_device is not None and self.global_ is not None
+
+    def on(self, replicas: int) -> Batch:
+        """The same with its micro-batches counted, on so many replicas of the model.
+
+        global / (per_device x replicas) of them (NVIDIA/Megatron-LM megatron/core/
+        num_microbatches_calculator.py d98e8a64; DeepSpeed's train_batch_size).  Raises Refused
+        where that is no whole number.
+        """
+        if not self.follows:
+            return self
+        assert self.global_ is not None
+        assert self.per_device is not None
+        each = self.per_device * replicas
+        count, rest = divmod(self.global_, each)
+        if rest or not count:
+            below, above = self.global_ // each * each, -(-self.global_ // each) * each
+            near = f"{below:,} and {above:,} are" if below else f"{above:,} is"
+            raise Refused(
+                f"{self.global_:,} is not a multiple of {self.per_device:,} per_device x "
+                f"{replicas:,} replicas = {each:,}; {near} accepted",
+                ("batch", "global"),
+            )
+        return replace(self, per_device=None, accumulation=count)
 
 
 @record

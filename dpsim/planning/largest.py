@@ -211,7 +211,8 @@ def _easier(bench: Bench, knob: Knob) -> Iterator[tuple[dict[str, Any], str]]:
         if lighter.applies(case.mesh.holders):
             yield lighter.keys, lighter.cost
     if knob.key != "batch.per_device" and (scenario.batch.per_device or 1) > 1:
-        yield {"batch.per_device": (scenario.batch.per_device or 1) // 2}, "a smaller batch"
+        cost = "twice the micro-batches" if scenario.batch.follows else "a smaller batch"
+        yield {"batch.per_device": (scenario.batch.per_device or 1) // 2}, cost
     if case.precision.parameters == "fp32" and scenario.precision is not None:
         yield {"precision.parameters": "bf16"}, ""
     key = "cluster.nodes" if scenario.cluster.nodes is not None else "cluster.ranks"

@@ -126,7 +126,7 @@ def choose_mesh(
 
 def _check(case: Case) -> None:
     """Refuse what has no answer, by name."""
-    batch = case.scenario.batch
+    batch = case.batch
     if case.scenario.strategy.behaves or case.scenario.sites is not None:
         raise Refused("--choose parallel: is answered where all ranks train together in every step")
     if batch.per_rank:
@@ -240,7 +240,7 @@ def _refusals(found: Searched) -> list[str]:
 
 def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:
     notes = _refusals(found)
-    batch = case.scenario.batch
+    batch = case.batch
     if batch.by_speed or batch.rebalance:
         key = "by_speed" if batch.by_speed else "rebalance"
         notes.append(f"batch.{key}: ranks that share a model have equal batches")

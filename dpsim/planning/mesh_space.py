@@ -105,12 +105,12 @@ class MeshSpace:
     def dealt(self, setting: MeshSetting) -> bool:
         """Whether samples are dealt to ranks by their speed, so that shares differ: where the
         scenario says so, and each rank holds a whole model."""
-        batch = self.case.scenario.batch
+        batch = self.case.batch
         return setting.split == 1 and (batch.by_speed or batch.rebalance is not None)
 
     def _batch(self, setting: MeshSetting) -> dict[str, Any]:
         """The batch of `setting`, dealt in the way of the scenario."""
-        batch = self.case.scenario.batch
+        batch = self.case.batch
         found: dict[str, Any] = {"global": self.case.global_batch}
         found["accumulation"] = setting.micro_batches
         if self.dealt(setting):

@@ -95,7 +95,7 @@ class Acted:
     @cached_property
     def samples_per_s(self) -> float:
         """Samples a second whose gradients counted."""
-        shares, micro = self.case.shares, self.case.scenario.batch.accumulation
+        shares, micro = self.case.shares, self.case.batch.accumulation
         if any(one.gradients > 1 for one in self.updates):
             each = sum(shares) / len(shares)
             return sum(self.rates.values()) * each * micro

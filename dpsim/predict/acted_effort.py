@@ -82,7 +82,7 @@ def acted_seconds(case: Case) -> float:
 
 def _computed(case: Case) -> Array:
     """What each worker computes in a clock [s]."""
-    found = case.batches.slowness(max(case.shares)) * case.scenario.batch.accumulation
+    found = case.batches.slowness(max(case.shares)) * case.batch.accumulation
     return np.asarray(found + case.scenario.host.serial)
 
 

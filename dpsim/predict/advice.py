@@ -103,7 +103,7 @@ def _check_compiles(case: Case) -> None:
     """Refuse what the strategy or the schedule cannot take; of a step of many micro-batches its
     order and the program of a shorter one tell."""
     short = 2 * max(case.mesh.pipeline, 4)
-    if case.scenario.batch.accumulation > 2 * short:
+    if case.batch.accumulation > 2 * short:
         _ = case.acts
         case = with_micro_batches(case, short)
     _ = case.programs.asked

@@ -107,7 +107,7 @@ def _instead(too: _Too, where: str) -> str:
 def _smaller(too: _Too) -> Iterator[str]:
     """Cases with less of something that are accepted, in words."""
     case = too.case
-    batch, varied = case.scenario.batch, case.scenario.variability
+    batch, varied = case.batch, case.scenario.variability
     unit = math.lcm(case.mesh.least, case.site.gpus or 1)
     sizes = range(unit, case.ranks, unit)
     if found := too.less(case.ranks, sizes, lambda n: too.of(at_ranks(case, n))):
@@ -127,6 +127,8 @@ def _smaller(too: _Too) -> Iterator[str]:
         return too.of(Variant("short", {"batch": changed}).of(case)) if changed else math.inf
 
     counts = [n for n in range(1, batch.accumulation) if (batch.global_ or 0) % n == 0]
+    if case.scenario.batch.follows:  # it is no key
+        counts = []
     if found := too.less(batch.accumulation, counts, of_batch):
         yield f"batch.accumulation of {found:,}"
 

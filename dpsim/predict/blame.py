@@ -208,7 +208,7 @@ def _two_orders(
 def _late(case: Case) -> Array | float:
     """What every rank is late, as a multiple of what the slowest computes."""
     delays, busy = case.script.delays, case.batches.rank_seconds.max()
-    busy *= case.scenario.batch.accumulation
+    busy *= case.batch.accumulation
     return delays.of_ranks(case.programs.asked) / (busy or 1.0) if delays else 0.0
 
 

@@ -21,7 +21,7 @@ MOST_SPARES = 3
 
 def cures(case: Case) -> Iterator[Variant]:
     """`case` without its slowest node, and with samples by speed, where a node is slower."""
-    gone, batch = slowest_node(case), case.scenario.batch
+    gone, batch = slowest_node(case), case.batch
     if gone is None:
         return
     yield without_ranks(case, gone)

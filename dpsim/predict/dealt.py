@@ -15,7 +15,7 @@ PLAYED, LISTED = 16, 64
 
 def dealt_batches(case: Case, settled: float) -> tuple[DealtBatch, ...] | None:
     """The deals of `case`, whose steps take `settled` after the last; None where samples stay."""
-    if case.scenario.batch.rebalance is None:
+    if case.batch.rebalance is None:
         return None
     *before, last = case.batches.deals
     found = [_dealt(one, _time(case, one) if k < PLAYED else None) for k, one in enumerate(before)]
@@ -31,6 +31,6 @@ def _time(case: Case, deal: Deal) -> float:
     """A step of `case` with the samples of `deal` [s]."""
     least = min(deal.shares)
     others = {rank: share for rank, share in enumerate(deal.shares) if share > least}
-    accumulation = case.scenario.batch.accumulation
+    accumulation = case.batch.accumulation
     batch = Batch(per_device=least, per_rank=others or None, accumulation=accumulation)
     return step_time(Variant("as dealt", {"batch": batch}).of(case))

@@ -151,7 +151,7 @@ def _apart(cast: Cast) -> bool:
 
 def _operations(case: Case) -> float:
     """Operations of a rank in a step: long steps grow by as much with every micro-batch."""
-    count, stages = case.scenario.batch.accumulation, case.mesh.pipeline
+    count, stages = case.batch.accumulation, case.mesh.pipeline
     least = max(COUNTED if case.mesh.plain else COUNTED_STAGES, 2 * stages)
     for few in range(least, least + stages):  # one of them is a multiple of the stages
         if count > 2 * few and _taken(case, few) and _taken(case, 2 * few):

@@ -127,7 +127,7 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
 
 def _quiet(case: Case) -> float:
     """Step time if nothing varied; shares by speed would then be others."""
-    if not (case.scenario.batch.by_speed or case.scenario.batch.rebalance):
+    if not (case.batch.by_speed or case.batch.rebalance):
         return _short(case, quiet=True)
     return _short(without(case, list(case.scenario.variability.causes)))
 
@@ -137,6 +137,8 @@ def _twice_the_batch(batch: Batch) -> Variant:
     if batch.weak:
         per_rank = {rank: 2 * samples for rank, samples in (batch.per_rank or {}).items()}
         twice = {"per_device": (batch.per_device or 1) * 2, "per_rank": per_rank or None}
+    if batch.follows:  # twice the micro-batches
+        twice["per_device"] = batch.per_device
     twice |= {"by_speed": batch.by_speed, "rebalance": batch.rebalance}
     doubled = Batch(accumulation=batch.accumulation, **twice)
     return Variant("twice the batch", {"batch": doubled})
@@ -168,6 +170,6 @@ def _in_flight(case: Case) -> list[int]:
     mesh = case.mesh
     if mesh.plain:
         return [1] * case.ranks
-    rows = case.programs.layout.acts(case.scenario.batch.accumulation)
+    rows = case.programs.layout.acts(case.batch.accumulation)
     peaks = [peak_in_flight(acts) for acts in rows]
     return [peaks[mesh.place(rank, "pipeline")] for rank in range(case.ranks)]

@@ -189,7 +189,7 @@ def _issuing(case: Case) -> float:
     """
     if not case.pace.least:
         return 1.0
-    short = with_micro_batches(case, min(case.scenario.batch.accumulation, case.mesh.pipeline))
+    short = with_micro_batches(case, min(case.batch.accumulation, case.mesh.pipeline))
     whole = _computed(short)
     work = _computed(scaled(short, 1.0 + _NUDGE, 0.0)) - whole
     return min(_NUDGE * whole / work - 1.0, 1.0) if work > 0 else 1.0
@@ -329,7 +329,7 @@ def check_possible(case: Case, step: float, *, again: bool = False) -> None:
     flop = case.model.flop_per_sample()
     if again:
         flop += flop_again(case.model.layers, case.scenario.recompute)
-    flop *= max(case.shares) * case.scenario.batch.accumulation
+    flop *= max(case.shares) * case.batch.accumulation
     if case.device is None or flop == 0:
         return
     most = beyond_peak(case.model, case.precision.compute)
@@ -366,7 +366,7 @@ def _shown(case: Case) -> str:
 def _share_of_peak(case: Case) -> float:
     """FLOP of a step over what the device multiplies directly in the time of its compute; 0 where
     nothing is known."""
-    samples = max(case.shares) * case.scenario.batch.accumulation
+    samples = max(case.shares) * case.batch.accumulation
     flop = case.model.flop_per_sample() * samples
     if case.device is None or flop == 0:
         return 0.0

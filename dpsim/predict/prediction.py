@@ -16,6 +16,7 @@ from dpsim.core.lean import dataclass
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Given, Loaded, taken, to_data, with_model
+from dpsim.describe.sections import Batch
 from dpsim.predict import shown, training_run
 from dpsim.predict.acted_numbers import numbers_of
 from dpsim.predict.against import measured
@@ -220,13 +221,18 @@ def _held_constant(loaded: Loaded) -> str:
     the cluster (or nothing)."""
     batch = loaded.scenario.batch
     if not batch.weak and {point.batch.global_ for point in loaded.points} == {batch.global_}:
-        return f"global batch of {batch.global_} samples"
+        return _of_all(batch)
     if any(point.batch != loaded.points[0].batch for point in loaded.points):
         same = all(point.cluster == loaded.points[0].cluster for point in loaded.points)
         return "the cluster" if same else "nothing"
     if batch.weak:
         return f"{batch.per_device or 1} samples per rank and micro-batch"
-    return f"global batch of {batch.global_} samples"
+    return _of_all(batch)
+
+
+def _of_all(batch: Batch) -> str:
+    size = f"global batch of {batch.global_} samples"
+    return f"{size}, in micro-batches of {batch.per_device}" if batch.follows else size
 
 
 def _apart_from_ranks(case: Case) -> str:

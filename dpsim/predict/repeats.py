@@ -26,7 +26,7 @@ AGREE = 1.25
 
 def run_of(case: Case) -> tuple[int, int, int, int]:
     """What a step of `case` is known by: ranks, and the samples of all and how they are parted."""
-    return case.ranks, case.global_batch, max(case.shares), case.scenario.batch.accumulation
+    return case.ranks, case.global_batch, max(case.shares), case.batch.accumulation
 
 
 @dataclass(frozen=True)

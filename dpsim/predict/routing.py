@@ -107,7 +107,7 @@ def _computed(case: Case, row: int) -> float:
     """Seconds of a step in which pipeline rank `row` computes experts."""
     layout, samples = case.programs.layout, max(case.shares)
     jobs = [case.programs.stage_job(stage, samples) for stage in layout.held(row)]
-    passes = case.scenario.batch.accumulation // layout.schedule.pipes
+    passes = case.batch.accumulation // layout.schedule.pipes
     return sum(
         passes * (time.forward + time.backward)
         for job in jobs

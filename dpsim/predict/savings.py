@@ -73,9 +73,9 @@ def _smaller_batch(case: Case) -> Iterator[Variant]:
         more = _accumulated(case, factor)
         if more is None:
             continue
-        keys = f"batch.accumulation: {more.accumulation}"
-        if batch.weak:
-            keys = f"batch.per_device: {more.per_device} and {keys}"
+        said = {"per_device": more.per_device, "accumulation": more.accumulation}
+        kept = [key for key, value in said.items() if value != getattr(batch, key)]
+        keys = " and ".join(f"batch.{key}: {said[key]}" for key in kept)
         yield Variant(keys, {"batch": more}, "the same global batch")
     size = (batch.per_device or 1) // 2 if batch.weak else 0
     while size >= 1:
@@ -89,8 +89,9 @@ def _accumulated(case: Case, factor: int) -> Batch | None:
     """`factor` times as many micro-batches of the same batch, if it divides."""
     batch = case.scenario.batch
     count = batch.accumulation * factor
-    if batch.weak:
+    if batch.weak or batch.follows:
         size, left = divmod(batch.per_device or 1, factor)
+        count = 1 if batch.follows else count
         return None if left else replace(batch, per_device=size, accumulation=count)
     whole = batch.global_ or 0
     if whole % count or whole // count < case.mesh.data:
@@ -150,12 +151,14 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[Variant]:
     """`axis` of `count` ranks, `factor` times as many as now; each replica takes `factor` times
     the micro-batches, so that the global batch stays."""
     scenario, parallel = case.scenario, case.scenario.parallel
-    many = scenario.batch.accumulation * factor
+    many = 1 if scenario.batch.follows else scenario.batch.accumulation * factor
     if case.mesh.data % factor or isinstance(scenario.stages, tuple):
         return
     if (scenario.batch.global_ or many) % many:
         return
-    keys = f"parallel.{axis}: {count} and batch.accumulation: {many}"
+    keys = f"parallel.{axis}: {count}"
+    if many > 1:
+        keys += f" and batch.accumulation: {many}"
     wider = replace(parallel, **{axis: count})  # type: ignore[arg-type]
     if parallel.data is not None:
         wider = replace(wider, data=parallel.data // factor)
@@ -174,7 +177,7 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[Variant]:
 def _each_reduced(case: Case) -> Iterator[Variant]:
     """Shards of gradients instead of whole ones between micro-batches."""
     strategy = case.scenario.strategy
-    if case.scenario.batch.accumulation > 1 and strategy.sharded and hasattr(strategy, "no_sync"):
+    if case.batch.accumulation > 1 and strategy.sharded and hasattr(strategy, "no_sync"):
         cost = "gradients are reduced in every micro-batch"
         for one in strategy.changed("sharded", cost, no_sync=False) if strategy.no_sync else ():
             yield Variant("strategy.no_sync: false", {"strategy": one.strategy}, cost)

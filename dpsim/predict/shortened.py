@@ -113,7 +113,7 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
     if ends is None:
         return list(_played(case, lanes, splits=False).lanes)
     short = (_played(with_micro_batches(case, m), lanes, splits=False).lanes for m in ends[:2])
-    count = case.scenario.batch.accumulation
+    count = case.batch.accumulation
     return [line(ends, pair, count) for pair in zip(*short, strict=True)]
 
 
@@ -128,7 +128,7 @@ def _timeline(case: Case, splits: bool) -> tuple[Timeline, Ends | None]:
 
 def _stretched(case: Case, ends: Ends, one: Timeline, other: Timeline, splits: bool) -> Timeline:
     """`case` by two short steps of it."""
-    count = case.scenario.batch.accumulation
+    count = case.batch.accumulation
     times = one.step_time, other.step_time
     whole = replace(other, durations=(line(ends, times, count),))
     if not splits:
@@ -143,7 +143,7 @@ def _of_line(ends: Ends, times: dict[float, tuple[float, float]], case: Case) ->
     kept in `times` by the level of compute."""
     one, other = (_short_time(case, count) for count in ends[:2])
     times[case.compute_scale] = one, other
-    return line(ends, (one, other), case.scenario.batch.accumulation)
+    return line(ends, (one, other), case.batch.accumulation)
 
 
 def _straight(case: Case, ends: Ends, times: tuple[float, float]) -> bool:
@@ -162,7 +162,7 @@ def shorts(case: Case) -> Iterator[Ends]:
 
     What a step begins with may outlast the filling of its pipeline: where one cycle of waits is
     hardly longer than another, many rounds pass before it is the only one that counts."""
-    stages, count = case.mesh.pipeline, case.scenario.batch.accumulation
+    stages, count = case.mesh.pipeline, case.batch.accumulation
     unit = max(stages, 4)
     some = (unit // 2, unit, unit + unit // 2), (2 * unit, 4 * unit, 3 * unit), filling_ends(case)
     longer = (filling_ends(case, times) for times in (2, 4, 8))

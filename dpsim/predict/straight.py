@@ -36,7 +36,7 @@ def filled(case: Case) -> Ends | None:
     if case.mesh.plain or case.scenario.variability.varies or case.scenario.iteration != "steady":
         return None
     ends = filling_ends(case)
-    return ends if case.scenario.batch.accumulation > 2 * ends[1] else None
+    return ends if case.batch.accumulation > 2 * ends[1] else None
 
 
 def filling_ends(case: Case, times: int = 1) -> Ends:
@@ -64,7 +64,7 @@ def along(case: Case, times: Times) -> list[float] | None:
     checked = zip(lanes, third, strict=True)
     if not all(abs(line(ends, pair, ends[2]) - value) <= EXACT * value for pair, value in checked):
         return None
-    return [line(ends, pair, case.scenario.batch.accumulation) for pair in lanes]
+    return [line(ends, pair, case.batch.accumulation) for pair in lanes]
 
 
 def line_through(case: Case, time: Callable[[Case], float]) -> float:
@@ -73,4 +73,4 @@ def line_through(case: Case, time: Callable[[Case], float]) -> float:
     ends = filled(case)
     assert ends is not None
     values = [time(with_micro_batches(case, count)) for count in ends[:2]]
-    return line(ends, values, case.scenario.batch.accumulation)
+    return line(ends, values, case.batch.accumulation)

@@ -179,7 +179,7 @@ def epoch(case: Case) -> DealtEpoch | None:
             "strategy: {kind: ddp, join: true}",
             (*where, "uneven"),
         )
-    accumulation, ranks = case.scenario.batch.accumulation, case.mesh.data
+    accumulation, ranks = case.batch.accumulation, case.mesh.data
     return epoch_of(training.epoch() or 1, ranks, case.shares[0], accumulation, training.sampler)
 
 
@@ -190,7 +190,7 @@ def _dealt_run(case: Case, point: Point, dealt: DealtEpoch) -> TrainingRun:
     assert training.sampler is not None
     epochs, time = int(training.epochs or 1), point.step_time_s
     if training.sampler.last_accumulation == "carry":
-        steps = epochs * dealt.micro_batches // case.scenario.batch.accumulation
+        steps = epochs * dealt.micro_batches // case.batch.accumulation
         seconds = steps * time - epochs * _saved(case, dealt)
     else:
         steps = epochs * dealt.steps
@@ -208,7 +208,7 @@ def _dealt_run(case: Case, point: Point, dealt: DealtEpoch) -> TrainingRun:
 
 def _last_step(case: Case, dealt: DealtEpoch, time: float) -> float:
     """The last step of an epoch: fewer micro-batches, and a smaller one at their end [s]."""
-    if dealt.last_micro_batches < case.scenario.batch.accumulation:
+    if dealt.last_micro_batches < case.batch.accumulation:
         time = step_time(_with_batch(case, case.shares[0], dealt.last_micro_batches))
     return time - _saved(case, dealt)
 

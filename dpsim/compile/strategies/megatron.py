@@ -20,9 +20,9 @@ param_and_grad_buffer.py, d98e8a64) and docs/source/api-guide/dist_optimizer.md:
 * Of a pipeline only the first stage has several buckets: on pipeline ranks > 0 and in further
   chunks of rank 0 (bucketing is disabled there) a buffer is one bucket, which `overlap_grad_reduce`
   launches when the stage's backward has ended.  `overlap_param_gather` gathers a stage's buckets
-  in its first forward, which waits for them, behind what that receives (the hook of its first
-  module); where a rank holds several stages all of them begin with the step, in turn (schedules.py,
-  param_sync_func; `align_param_gather`).
+  in its first forward, behind what that receives (the hook of its first module); where a rank holds
+  several stages all of them begin with the step, in turn, and a stage waits for all of its own
+  (schedules.py, param_sync_func; `align_param_gather`).
 """
 
 from __future__ import annotations

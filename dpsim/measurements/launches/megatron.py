@@ -180,20 +180,13 @@ def _batch(started: Started) -> None:
     if micro:
         draft.take("batch.per_device", *micro)
     data = _data_ranks(started)
-    if micro and total and data:
-        steps, rest = divmod(total[0], micro[0] * data)
-        if rest or not steps:
-            raise Refused(
-                f"--global-batch-size {total[0]} is no multiple of --micro-batch-size {micro[0]} x "
-                f"{data} data-parallel ranks; Megatron refuses it too"
-            )
-        draft.take("batch.accumulation", steps, f"{total[1]} over {data} data-parallel ranks",
-                   total[2])  # fmt: skip
-    elif total:
-        why = (
-            "how many nodes there are is not in the file, so neither is the number of micro-batches"
+    if micro and total and data and (total[0] < micro[0] * data or total[0] % (micro[0] * data)):
+        raise Refused(
+            f"--global-batch-size {total[0]} is no multiple of --micro-batch-size {micro[0]} x "
+            f"{data} data-parallel ranks; Megatron refuses it too"
         )
-        draft.find(f"{total[1]}: {why}; set cluster.nodes and batch.accumulation")
+    if total:
+        draft.take("batch.global", *total)
 
 
 def _data_ranks(started: Started) -> int | None:

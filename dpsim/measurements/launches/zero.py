@@ -185,11 +185,7 @@ def _batch(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
         if total and steps:
             _ranks(draft, micro * steps, total, line[names[2]])
         elif total:
-            draft.find(
-                "train_batch_size without gradient_accumulation_steps: how many micro-batches "
-                "make a step follows from the number of ranks; set batch.accumulation"
-            )
-            draft.ignore(f"{names[2]}: {total}", "see the finding", line[names[2]])
+            draft.take("batch.global", total, f"{names[2]}: {total}", line[names[2]])
     elif total:
         draft.take("batch.global", total, f"{names[2]}: {total}", line[names[2]])
     else:

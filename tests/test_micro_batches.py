@@ -1,0 +1,114 @@
+"""A global batch in micro-batches of a fixed size: how many there are follows from the replicas, as
+in Megatron (--global-batch-size, --micro-batch-size) and DeepSpeed (train_batch_size,
+train_micro_batch_size_per_gpu)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dpsim
+from dpsim.predict.advice import with_advice
+
+LAYER = {"parameters": 1_000_000, "forward": "1 ms", "backward": "2 ms", "activation": "0 B"}
+TOY: dict[str, Any] = {
+    "model": {"layers": [{"name": f"l{i}", **LAYER} for i in range(4)]},
+    "cluster": {"ranks": 8},
+    "collective": {"backend": "ideal", "latency": "1 ms", "bandwidth": "10 GB/s"},
+    "strategy": {"kind": "megatron"},
+    "optimizer": {"kind": "none"},
+}
+
+
+def points(**changes: Any) -> list[Any]:
+    return dpsim.predict({**TOY, **changes}).document["points"]
+
+
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+@pytest.mark.parametrize("mesh", [{}, {"tensor": 2}, {"pipeline": 2}, {"tensor": 2, "pipeline": 4}])
+def test_a_step_is_that_of_the_micro_batches_counted_by_hand(
+    mesh: dict[str, int], engine: str
+) -> None:
+    split = mesh.get("tensor", 1) * mesh.get("pipeline", 1)
+    for ranks in (8, 16, 32):
+        same = {"cluster": {"ranks": ranks}, "parallel": mesh, "engine": engine}
+        [follows] = points(batch={"global": 64, "per_device": 2}, **same)
+        by_hand = {"global": 64, "accumulation": 64 * split // (2 * ranks)}
+        [given] = points(batch=by_hand, **same)
+        assert follows["step_time_s"] == given["step_time_s"]
+        assert follows["global_batch"] == 64
+        assert follows["memory_bytes"] == given["memory_bytes"]
+
+
+def test_bubbles_grow_as_replicas_share_the_micro_batches() -> None:
+    """(p - 1) passes of p + m - 1, of m = global / (per_device x replicas) micro-batches (Narayanan
+    et al., arXiv:2104.04473, section 2.2)."""
+    found = points(
+        batch={"global": 64, "per_device": 1}, parallel={"pipeline": 4},
+        sweep={"cluster.ranks": [4, 8, 16, 32]},
+        collective={"backend": "free"},
+    )  # fmt: skip
+    shares = [point["bubble_s"] / point["step_time_s"] for point in found]
+    assert shares == pytest.approx([3 / (3 + m) for m in (64, 32, 16, 8)])
+
+
+def test_strong_scaling_says_what_is_held() -> None:
+    found = dpsim.predict({**TOY, "batch": {"global": 64, "per_device": 2}}).document
+    assert (found["scaling"], found["held_constant"]) == (
+        "strong", "global batch of 64 samples, in micro-batches of 2",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("point", "same"),
+    [
+        # the scenario's own batch on so many ranks
+        ({"ranks": 16}, {"global": 64, "accumulation": 2}),
+        # so many micro-batches of the scenario's size, whatever the global batch is then
+        ({"ranks": 16, "accumulation": 4}, {"per_device": 2, "accumulation": 4}),
+        ({"ranks": 16, "per_device": 4}, {"global": 64, "accumulation": 1}),
+        ({"ranks": 16, "global": 32}, {"global": 32, "accumulation": 1}),
+        ({"ranks": 16, "global": 32, "accumulation": 2}, {"global": 32, "accumulation": 2}),
+    ],
+)
+def test_a_measured_point_has_the_batch_that_it_says(
+    point: dict[str, int], same: dict[str, int]
+) -> None:
+    machine = {
+        "model": {"huggingface": "gpt2.json", "sequence_length": 1024},
+        "cluster": {"machine": "dgx-a100", "nodes": 1}, "collective": {"backend": "nccl"},
+    }  # fmt: skip
+    levels = [
+        dpsim.predict(
+            {
+                **TOY,
+                **machine,
+                "batch": batch,
+                "calibrate": {"points": [{"step_time": "1 s", **at}]},
+            }
+        ).document["points"][0]["step_time_s"]
+        for batch, at in (
+            ({"global": 64, "per_device": 2}, point),
+            ({"global": 64, "accumulation": 4}, {"ranks": 16, **_all_of(same)}),
+        )
+    ]
+    assert levels[0] == pytest.approx(levels[1], rel=1e-12)
+
+
+def _all_of(batch: dict[str, int]) -> dict[str, int]:
+    return {"accumulation": 1, **batch}
+
+
+def test_advice_names_keys_that_can_be_set() -> None:
+    """A smaller micro-batch keeps less, and the number of them follows, as with fewer replicas."""
+    found = dpsim.predict(
+        {
+            "model": {"huggingface": "llama-3-8b.json", "sequence_length": 8192},
+            "cluster": {"machine": "dgx-h100", "nodes": 1}, "strategy": {"kind": "fsdp"},
+            "batch": {"global": 64, "per_device": 8}, "recompute": "full",
+            "precision": {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"},
+        }
+    )  # fmt: skip
+    changes = [one["changes"] for one in with_advice(found)["advice"]]
+    assert changes[:2] == [["batch.per_device: 1"], ["parallel.tensor: 4"]]
