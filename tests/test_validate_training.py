@@ -714,6 +714,33 @@ def test_nvidias_code_for_mlperf_interleaves_chunks_of_two_blocks(
     assert any(assumed in note for note in found.notes) is not stated
 
 
+@pytest.mark.parametrize(
+    ("changes", "chunks"),
+    [
+        # 19 of 20 recipes for decoders of three stages and more interleave, of two stages none
+        ({}, [12, 0]),
+        ({"framework": "Megatron-Core r0.8.0"}, [12, 0]),
+        ({"pp": 2, "dp": 8, "total_gpus": 16, "nodes": 2}, [0]),
+        ({"framework": "Megatron-DeepSpeed"}, [0]),
+        ({"strategy_detail": "1F1B"}, [0]),
+        ({"schedule": "1F1B"}, [0]),
+        ({"schedule": "interleaved"}, [12]),  # chunks of one block
+        ({"schedule": "interleaved, 6 chunks"}, [6]),
+        ({"schedule": "virtual pipeline 4"}, [4]),
+    ],
+)
+def test_nvidias_pipelines_of_which_nothing_is_told_interleave(
+    tmp_path: Path, changes: dict[str, Any], chunks: list[int]
+) -> None:
+    row = {
+        "framework": "NVIDIA NeMo", "strategy_detail": "", "model": "GPT-3 175B", "tp": 1, "pp": 8,
+        "dp": 2, "total_gpus": 16, "nodes": 2, "global_batch": 128, "grad_accum": "",
+    }  # fmt: skip
+    only = row_of(tmp_path, **GPT | row | changes)
+    found = [measured_case(only, reading=one).data for one in platform_of(only).readings]
+    assert list(dict.fromkeys(data["schedule"].get("chunks", 0) for data in found)) == chunks
+
+
 def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path) -> None:
     """The global batch and the micro-batch hold: half the replicas take twice the micro-batches."""
     found = point(tmp_path, **GPT | {"dp": 4, "grad_accum": 16})
@@ -731,7 +758,7 @@ def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path)
         ({"grad_accum": "", "batch_per_gpu": 3}, "no whole number of micro-batches of 3"),
         ({"tp": "4 or 8"}, "'4 or 8' is not one number"),
         ({"cp": 32, "dp": ""}, "tp x pp x cp x dp is 0"),
-        ({"strategy_detail": "interleaved 1F1B"}, "interleaved pipeline are not known"),
+        ({"strategy_detail": "interleaved 1F1B", "model": "ResNet-50"}, "interleaved pipeline are"),
     ],
 )
 def test_a_mesh_that_is_not_known_is_refused(

@@ -309,6 +309,7 @@ class StrategyWords:
     torch_mesh: Words
     shared_out: Words
     interleaved: Words
+    recipe: Words
     chunks: Words
     layout: Words
     one_f_one_b: Words
