@@ -693,3 +693,17 @@ def test_a_board_of_four_has_no_nvswitch() -> None:
 def test_nodes_that_no_machine_stands_for_are_refused(accelerator: str, inside: str) -> None:
     with pytest.raises(Refused, match=r"known|not modelled"):
         platform(accelerator=accelerator, gpus_per_node=4, intra_node=inside, nodes=18, ranks=72)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "share"),
+    # of systems in MLPerf's results: several nodes of eight, one of eight, nodes of fewer
+    [(8, 128, 69 / 71), (8, 8, 37 / 48), (4, 16, 1 / 2)],
+)
+def test_a_board_that_is_nowhere_told_is_a_module_as_often_as_in_mlperfs_results(
+    gpus: int, ranks: int, share: float
+) -> None:
+    found = platform(accelerator="NVIDIA A100-80GB", gpus_per_node=gpus, ranks=ranks).readings
+    weights = {one.answers["board"].name: one.answers["board"].weight for one in found}
+    assert weights["module"] / sum(weights.values()) == pytest.approx(share)
+    assert found[0].answers["board"].name == "module"

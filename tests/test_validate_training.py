@@ -1395,8 +1395,13 @@ BERT = {"model": "BERT-Large", "batch_per_gpu": 32, "seq_len": 512, "value": 160
           "source_repo": "NVIDIA/DeepLearningExamples"}, [{"padding": "bins"}]),
         ({"precision": "fp16", "framework": "TensorFlow 2 (21.02)",
           "source_repo": "NVIDIA/DeepLearningExamples"}, [{}]),
-        ({"precision": "AMP (default, not logged)", "padding": "all"},
+        ({"precision": "AMP (default, not logged)", "padding": "all", "framework": "NVIDIA NeMo"},
          [{"precision": "half"}, {"precision": "fp8"}]),
+        ({"precision": "AMP (default, not logged)", "padding": "left out", "framework": "PyTorch",
+          "source_repo": "mlcommons/training_results_v4.0"},
+         [{"precision": "half"}, {"precision": "fp8"}]),
+        ({"precision": "BF16 (nanotron default, not printed)", "padding": "all",
+          "framework": "nanotron (PyTorch)"}, [{}]),
         ({"precision": "AMP (default, not logged)", "padding": "all",
           "accelerator": "NVIDIA A100-SXM4-80GB"}, [{}]),
         ({"precision": "NVFP4 or FP8 (both config files exist)", "padding": "all"},
@@ -1495,7 +1500,9 @@ def test_attention_stored_its_scores_before_it_was_fused(
 
 def test_a_precision_that_a_configuration_has_by_default_is_told(tmp_path: Path) -> None:
     told, open_ = (
-        row_of(tmp_path, **{**BERT, "padding": "all", "precision": text})
+        row_of(
+            tmp_path, **{**BERT, "padding": "all", "precision": text, "framework": "NVIDIA NeMo"}
+        )
         for text in ("FP8 mixed (default of the submitted configuration)", "AMP (default)")
     )
     assert [len(platform_of(row).readings) for row in (told, open_)] == [1, 2]

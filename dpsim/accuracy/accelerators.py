@@ -20,6 +20,8 @@ from dpsim.machines.devices import Device
 
 #: how far a stated size of memory or power may be off a board's: makers round, and count in GiB
 _ROUNDED = 0.08
+#: GPUs of a whole node, which servers for training have mostly
+FULL = 8
 #: forms of a board
 MODULE, CARD = "module", "card"
 
@@ -136,7 +138,9 @@ def _form_inside(inside: str) -> str | None:
 
 
 def _asked_form(told: HardwareText, asked: Inquiry) -> str:
-    weights = vocabulary().open.form
+    gpus, ranks = told.gpus or FULL, told.ranks or 1
+    which = "fewer" if gpus < FULL else "several" if ranks > gpus else "eight"
+    weights = vocabulary().open.form[which]
     return asked.ask("board", [Option(n, w.weight, w.label) for n, w in weights.items()]).name
 
 

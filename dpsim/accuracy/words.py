@@ -117,7 +117,7 @@ class OpenWords:
     """Questions that words may leave open, with their answers; what each is about is told in
     `words.yaml`.  `modules_from` is in NICs per GPU."""
 
-    form: dict[str, Likely]
+    form: dict[str, dict[str, Likely]]
     modules_from: float
     peers: dict[str, Likely]
     bridges: dict[str, Likely]
