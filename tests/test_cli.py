@@ -181,3 +181,14 @@ def test_files_given_to_a_bundled_scenario_are_in_the_current_folder(cli, tmp_pa
     own = "model: {name: resnet50}\ncluster: {machine: mine.yaml, ranks: 2}\n"
     (tmp_path / "job/own.yaml").write_text(f"{own}strategy: {{kind: ddp}}\n", "utf-8")
     assert "there is no file 'mine.yaml'" in cli("run", "job/own.yaml")[2]
+
+
+def test_a_title_says_what_set_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Else "on 1 to 8 GPUs" stands above what was predicted of others."""
+    run = dpsim.read("quickstart", ["cluster.nodes=2", "batch.per_device=32"])
+    assert run.called.endswith("NIC, with cluster.nodes=2, batch.per_device=32")
+    assert dpsim.predict(run).document["name"] == run.called
+    assert dpsim.read("quickstart").called == dpsim.read("quickstart").name
+    several = dpsim.read("quickstart", [f"compute.{k}=0.1" for k in ("contention", "spread")]
+                         + ["seed=3", "engine=event"])  # fmt: skip
+    assert several.called.endswith("compute.spread=0.1, seed=3 and 1 more")

@@ -58,6 +58,8 @@ from dpsim.models.section import ModelSource
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
+#: changes by --set that a name tells
+SAID = 3
 #: sections that say what is run; a measurement belongs to one choice of them
 EXPERIMENT = (
     "model", "cluster", "collective", "compression", "strategy", "batch", "precision", "optimizer",
@@ -239,6 +241,13 @@ class Loaded:
         """The --set texts that make this another experiment than the one in the file."""
         own = {k: text for k, text in self.sets.items() if k.partition(".")[0] in EXPERIMENT}
         return tuple(text for key, text in own.items() if key not in INSTEAD)
+
+    @property
+    def called(self) -> str:
+        """Its name, which was given to the file, and what --set has changed since."""
+        said = list(self.sets.values())
+        more = f" and {len(said) - SAID} more" if len(said) > SAID else ""
+        return f"{self.name}, with {', '.join(said[:SAID])}{more}" if said else self.name
 
     @property
     def origins_set(self) -> set[str]:

@@ -98,7 +98,7 @@ def document(loaded: Loaded, bench: Bench, found: Finding) -> dict[str, Any]:
         {
             "schema_version": SCHEMA_VERSION,
             "dpsim_version": __version__,
-            "name": loaded.name,
+            "name": loaded.called,
             "scenario": to_data(replace(loaded.scenario, sweep=None, measured=None)),
             "question": found.question,
             "limits": limits,

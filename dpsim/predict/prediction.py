@@ -62,7 +62,7 @@ class Prediction(Presented):
         return Answer(
             schema_version=SCHEMA_VERSION,
             dpsim_version=__version__,
-            name=loaded.name,
+            name=loaded.called,
             scenario=to_data(loaded.scenario),
             scaling=self.scaling,
             held_constant=self.held_constant,

@@ -40,7 +40,7 @@ MOST_KINDS = 4
 def print_explanation(found: Explanation, console: Console) -> None:
     """Per point: the split of the step, the critical path, buckets, and what would help."""
     answer, points = found.answer, found.points
-    say(console, [brief(answer.name, 100)], "bold")
+    say(console, [brief(answer.name, 240)], "bold")
     say(console, [scaling_title(answer)])
     half, hidden = SHOWN // 2, len(points) - SHOWN
     for place, one in enumerate(points):

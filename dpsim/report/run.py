@@ -41,7 +41,7 @@ def print_run(prediction: Prediction, console: Console, out: Path | None) -> Non
 
 def print_answer(answer: Answer, console: Console) -> None:
     """A table, then why, how sure, and whether it fits."""
-    say(console, [brief(answer.name, 100)], "bold")
+    say(console, [brief(answer.name, 240)], "bold")
     say(console, [scaling_title(answer)])
     console.print(table(*_fitting(run_columns(answer.points), console.width), left=LEFT))
     if answer.measured:
