@@ -707,3 +707,19 @@ def test_a_board_that_is_nowhere_told_is_a_module_as_often_as_in_mlperfs_results
     weights = {one.answers["board"].name: one.answers["board"].weight for one in found}
     assert weights["module"] / sum(weights.values()) == pytest.approx(share)
     assert found[0].answers["board"].name == "module"
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus", "shares"),
+    # of published systems with eight modules on each of several nodes; equal elsewhere
+    [
+        ("NVIDIA H100-SXM5-80GB", 8, [34 / 42, 5 / 42, 3 / 42]),
+        ("NVIDIA A100-SXM4-40GB", 4, [1 / 3, 1 / 3, 1 / 3]),
+    ],
+)
+def test_a_network_that_is_nowhere_told_is_as_often_the_usual_one_as_where_it_is(
+    accelerator: str, gpus: int, shares: list[float]
+) -> None:
+    found = platform(accelerator=accelerator, gpus_per_node=gpus, nodes=2, ranks=2 * gpus).readings
+    assert [one.answers["network"].name for one in found] == ["own", "one", "tcp"]
+    assert [one.weight for one in found] == pytest.approx(shares)

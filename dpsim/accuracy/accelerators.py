@@ -12,7 +12,7 @@ import difflib
 from dataclasses import dataclass
 
 from dpsim.accuracy.denials import require_one
-from dpsim.accuracy.questions import Inquiry, Option
+from dpsim.accuracy.questions import FULL, Inquiry, Option
 from dpsim.accuracy.rules import first, meaning
 from dpsim.accuracy.words import Board, Family, vocabulary
 from dpsim.core.record import Refused
@@ -20,8 +20,6 @@ from dpsim.machines.devices import Device
 
 #: how far a stated size of memory or power may be off a board's: makers round, and count in GiB
 _ROUNDED = 0.08
-#: GPUs of a whole node, which servers for training have mostly
-FULL = 8
 #: forms of a board
 MODULE, CARD = "module", "card"
 

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpsim.accuracy.asking import answer
 from dpsim.accuracy.grammar import LinkPhrase, chosen, networks
 from dpsim.accuracy.link_rates import NODE, LinkRate
-from dpsim.accuracy.questions import Inquiry, Option
+from dpsim.accuracy.questions import FULL, Inquiry
 from dpsim.accuracy.rules import first
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
@@ -204,12 +205,12 @@ def _settled(read: LinkPhrase, told: NetworkText, asked: Inquiry) -> LinkPhrase:
     rate, count, words = read.rate, read.count, vocabulary().network
     if not told.asked or told.named or told.total is not None or not count:
         return read
-    if words.two_ports.search(told.text.lower()) and _asked("ports", asked) == "two":
+    if words.two_ports.search(told.text.lower()) and answer("ports", asked) == "two":
         return replace(read, count=2 * count)
     beside = rate is not None and not rate.of and not (read.times or read.nominal or rate.bytes)
     each = rate.gbits / count if rate else 0.0
     open_ = beside and count > 1 and each >= _LEAST_OPEN and each in words.line_rates
-    if rate and open_ and _asked("together", asked) == "all":
+    if rate and open_ and answer("together", asked) == "all":
         return replace(read, rate=replace(rate, of=NODE))
     return read
 
@@ -248,7 +249,7 @@ def _usual_kind(
     if gbits in words.ethernet_rates or told.named or cloud:
         rdma = own.kind
     elif gbits is not None and gbits < words.rdma_from and told.asked:
-        rdma = "ethernet" if _asked("kind", asked) == "tcp" else rdma
+        rdma = "ethernet" if answer("kind", asked) == "tcp" else rdma
     where = f" as in {machine.name}" if rdma == own.kind else " is taken"
     notes.append(f"What the network is isn't stated; {rdma}{where}.")
     return rdma
@@ -297,17 +298,17 @@ def _untold(
         if unknown:
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")
         notes.append(f"The network between nodes isn't stated; that of {machine.name} is taken.")
-        return None if _of_nodes(machine) else _asked_network(told, usual, asked)
+        return None if _of_nodes(machine) else _asked_network(told, machine, usual, asked)
     unstated = "The speed of the network isn't stated;"
     slow = not told.named and not words.fast.search(told.every) and not _of_nodes(machine)
     if kind in ("ethernet", "gvnic") and slow:
-        gbits = float(_asked("ethernet", asked)) if told.asked else words.slow
+        gbits = float(answer("ethernet", asked)) if told.asked else words.slow
         notes.append(f"{unstated} {gbits:g} Gbit/s is taken.")
         return Nics(1, gbits, kind)
     its = told.named or own.kind not in ("ethernet", "gvnic")
     nics = own if its else Nics(1, usual.rate, kind)
     open_ = told.asked and not told.named and nics.count > 1 and not _one_each(machine, own)
-    if open_ and _asked("speed", asked) == "one":
+    if open_ and answer("speed", asked, _situation(told, machine)) == "one":
         nics = Nics(1, own.gbits, own.kind)
     where = f"as in {machine.name}" if nics.gbits == own.gbits else "is taken"
     notes.append(f"{unstated} {nics.count} x {nics.gbits:g} Gbit/s {where}.")
@@ -327,20 +328,25 @@ def _of_nodes(machine: Machine) -> bool:
     return machine.gpus_per_node > LARGEST_SERVER and not isinstance(machine.node, Torus)
 
 
-def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry) -> Nics | None:
+def _asked_network(told: NetworkText, machine: Machine, own: Usual, asked: Inquiry) -> Nics | None:
     """NICs of a network of which nothing is told; the machine's where a platform is named, or
     where nothing crosses it."""
-    if told.named or not told.asked:
-        return None
-    answer = _asked("network", asked)
-    if answer == "tcp":
-        return Nics(1, min(usual.rate, 100.0), "ethernet")
-    return Nics(1, usual.rate, usual.own.kind) if answer == "one" else None
+    use = (
+        "own"
+        if told.named or not told.asked
+        else answer("network", asked, _situation(told, machine))
+    )
+    if use == "tcp":
+        return Nics(1, min(own.rate, 100.0), "ethernet")
+    return Nics(1, own.rate, own.own.kind) if use == "one" else None
 
 
-def _asked(question: str, asked: Inquiry) -> str:
-    likely: dict[str, Any] = getattr(vocabulary().open, question)
-    return asked.ask(question, [Option(n, w.weight, w.label) for n, w in likely.items()]).name
+def _situation(told: NetworkText, machine: Machine) -> str:
+    """Whose weights hold: those of nodes of eight GPUs with a NIC for every one or two, but of a
+    table of collectives that says its network to be unknown, which is about that very network."""
+    known = not (told.fabric.startswith("unknown") or isinstance(machine.node, Torus))
+    gpus = machine.gpus_per_node
+    return "eight" if known and FULL <= gpus <= 2 * machine.nics_per_node else "fewer"
 
 
 def _whole(
@@ -362,7 +368,7 @@ def _whole(
     count = read.count
     its = math.isclose(each, own.gbits) or (rate is None and not asking and each < own.gbits)
     if count is None and its and own.count > 1 and kind != "ethernet":
-        many = not asking or _asked("count", asked) == "own"
+        many = not asking or answer("count", asked) == "own"
         whole = rate is None or asking or own.count > LARGEST_SERVER  # a rack has no NIC for all
         count = own.count if many and whole else 1
     return (count or 1) * each

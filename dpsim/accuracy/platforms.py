@@ -23,6 +23,7 @@ from dpsim.accuracy.accelerators import (
     family_of,
     require_board,
 )
+from dpsim.accuracy.asking import answer
 from dpsim.accuracy.denials import (
     require_gpudirect,
     require_plain,
@@ -334,7 +335,7 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     if board.form == CARD and vocabulary().accelerators.on_nvlink.search(inside):
         return "pairs"
     alone = (gpus or 2) == 1 or told.ranks == 1
-    if board.fitted == "h100-nvl" and not alone and _ask("bridges", asked) == "pairs":
+    if board.fitted == "h100-nvl" and not alone and answer("bridges", asked) == "pairs":
         return "pairs"
     usual = next(iter(nodes_of(board).values())).wiring
     if usual[:-1] not in ("pcie", "staged") and board.form != CARD:
@@ -343,13 +344,8 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     if words.peers.search(inside):
         way = "pcie"
     elif way == "pcie" and not alone and board.form != MODULE:
-        way = "staged" if _ask("peers", asked) == "staged" else "pcie"
+        way = "staged" if answer("peers", asked) == "staged" else "pcie"
     return f"{way}{min(int(generation), 4) if way == 'staged' else generation}"
-
-
-def _ask(question: str, asked: Inquiry) -> str:
-    likely: dict[str, Any] = getattr(vocabulary().open, question)
-    return asked.ask(question, [Option(n, w.weight, w.label) for n, w in likely.items()]).name
 
 
 def _generation(told: HardwareText, board: Board) -> str:

@@ -14,6 +14,8 @@ from typing import TypeVar
 T = TypeVar("T")
 #: most readings of a text, and answers of a question that is not the first
 MOST, LATER = 4, 2
+#: GPUs of a whole node, as servers for training mostly have: weights of some questions are of these
+FULL = 8
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,8 @@ class OpenWords:
     modules_from: float
     peers: dict[str, Likely]
     bridges: dict[str, Likely]
-    network: dict[str, Likely]
-    speed: dict[str, Likely]
+    network: dict[str, dict[str, Likely]]
+    speed: dict[str, dict[str, Likely]]
     count: dict[str, Likely]
     kind: dict[str, Likely]
     ports: dict[str, Likely]

@@ -168,6 +168,12 @@ def changed_sections(
     return result
 
 
+def origins_of(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str]) -> dict[str, str]:
+    """The file and line (or the --set text) that every key comes from."""
+    found = {dotted(path): f"{shown}:{line}" for path, line in lines.items() if path}
+    return found | {path: f"--set {text}" for path, text in changed.items()}
+
+
 def changing(
     before: Mapping[str, Any], after: Mapping[str, Any], sets: Mapping[str, str]
 ) -> dict[str, str]:

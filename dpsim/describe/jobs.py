@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpsim.core import units, unknown, yamlfile
-from dpsim.core.overrides import apply_sets
+from dpsim.core.overrides import apply_sets, origins_of
 from dpsim.core.places import as_text, below, data_folder
 from dpsim.core.record import Refused, Text, build, json_schema, record
 from dpsim.describe.bundled import base_and_name, find
-from dpsim.describe.scenario import Loaded, Scenario, load, origins_of, placed
+from dpsim.describe.scenario import Loaded, Scenario, load, placed
 
 MAX_JOBS = 100
 #: the sections that a job may have of its own; the cluster and its prices belong to all

@@ -24,6 +24,7 @@ from dpsim.core.overrides import (
     changing,
     check_changes,
     of_one_kind,
+    origins_of,
     parts_of,
     several,
     sweep_changes,
@@ -58,8 +59,6 @@ from dpsim.models.section import ModelSource
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
-#: changes by --set that a name tells
-SAID = 3
 #: sections that say what is run; a measurement belongs to one choice of them
 EXPERIMENT = (
     "model", "cluster", "collective", "compression", "strategy", "batch", "precision", "optimizer",
@@ -245,9 +244,9 @@ class Loaded:
     @property
     def called(self) -> str:
         """Its name, which was given to the file, and what --set has changed since."""
-        said = list(self.sets.values())
-        more = f" and {len(said) - SAID} more" if len(said) > SAID else ""
-        return f"{self.name}, with {', '.join(said[:SAID])}{more}" if said else self.name
+        said, more = list(self.sets.values()), len(self.sets) - 3
+        texts = ", ".join(said[:3]) + (f" and {more} more" if more > 0 else "")
+        return f"{self.name}, with {texts}" if said else self.name
 
     @property
     def origins_set(self) -> set[str]:
@@ -398,9 +397,3 @@ def _with_jitter(scenario: Scenario, data: Mapping[str, Any], base: Path) -> Sce
         return scenario  # a single step, or steps that were all alike, tell of no spread
     jitter = min(steps.jitter, 1.0)
     return replace(scenario, variability=replace(scenario.variability, jitter=jitter))
-
-
-def origins_of(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str]) -> dict[str, str]:
-    """The file and line (or the --set text) that every key comes from."""
-    found = {dotted(path): f"{shown}:{line}" for path, line in lines.items() if path}
-    return found | {path: f"--set {text}" for path, text in changed.items()}
