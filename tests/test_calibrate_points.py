@@ -283,7 +283,7 @@ def test_all_rows_of_a_file_count_and_ranks_takes_one(tmp_path: Path) -> None:
         ({"points": [{"step_time": "0 s"}]}, "0 s is no measurement"),
         ({"points": [{"step_time": "1 s"}], "ranks": 2}, "every point says its own ranks"),
         ({"points": [{"step_time": "1 s"}], "step_time": "1 s"}, "exactly one of"),
-        ({"points": [{"step_time": "1 s", "per_device": 1, "global": 2}]}, "not both"),
+        ({"points": [{"step_time": "1 s", "per_device": 3, "global": 4}]}, "not a multiple of 3"),
         ({"points": [{"step_time": "1 s", "ranks": 8, "global": 4}]}, "8 ranks: "),
         ({"points": [{"step_time": "1 s", "nodes": 8}]}, "nodes"),
     ],

@@ -70,6 +70,7 @@ def test_strong_scaling_says_what_is_held() -> None:
         ({"ranks": 16, "per_device": 4}, {"global": 64, "accumulation": 1}),
         ({"ranks": 16, "global": 32}, {"global": 32, "accumulation": 1}),
         ({"ranks": 16, "global": 32, "accumulation": 2}, {"global": 32, "accumulation": 2}),
+        ({"ranks": 16, "global": 64, "per_device": 1}, {"global": 64, "accumulation": 4}),
     ],
 )
 def test_a_measured_point_has_the_batch_that_it_says(

@@ -727,6 +727,11 @@ def test_nvidias_code_for_mlperf_interleaves_chunks_of_two_blocks(
         ({"schedule": "interleaved"}, [12]),  # chunks of one block
         ({"schedule": "interleaved, 6 chunks"}, [6]),
         ({"schedule": "virtual pipeline 4"}, [4]),
+        ({"schedule": "not stated"}, [12, 0]),
+        ({"strategy_detail": "1F1B, non-interleaved"}, [0]),
+        ({"strategy_detail": "no interleaving"}, [0]),
+        ({"schedule": "1F1B (non-interleaved)"}, [0]),
+        ({"schedule": "1F1B", "strategy_detail": "on virtual machines"}, [0]),
     ],
 )
 def test_nvidias_pipelines_of_which_nothing_is_told_interleave(
@@ -739,6 +744,45 @@ def test_nvidias_pipelines_of_which_nothing_is_told_interleave(
     only = row_of(tmp_path, **GPT | row | changes)
     found = [measured_case(only, reading=one).data for one in platform_of(only).readings]
     assert list(dict.fromkeys(data["schedule"].get("chunks", 0) for data in found)) == chunks
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"strategy_detail": "GPipe"}, "gpipe"),
+        ({"schedule": "AFAB"}, "gpipe"),
+        ({"schedule": "ZB-H1"}, "zb1p"),
+        ({"schedule": "DualPipeV"}, "dualpipe_v"),
+        ({"schedule": "DualPipe"}, "dualpipe"),
+    ],
+)
+def test_a_schedule_has_its_name(tmp_path: Path, changes: dict[str, Any], kind: str) -> None:
+    row = {"framework": "NVIDIA NeMo", "strategy_detail": ""}
+    assert point(tmp_path, **GPT | row | changes).data["schedule"] == {"kind": kind}
+
+
+def test_a_schedule_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="'Chimera' is not read; 1F1B is, or interleaved"):
+        point(tmp_path, **GPT | {"strategy_detail": "", "schedule": "Chimera"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [
+        ({"total_gpus": 1024}, "fp16"),
+        ({"total_gpus": 1000}, "fp32"),
+        ({"total_gpus": 1024, "framework": "PaddlePaddle"}, "fp32"),
+        ({"total_gpus": 1024, "source_repo": "someone/else"}, "fp32"),
+    ],
+)
+def test_nvidias_bert_for_mlperf_has_a_model_in_16_bits_on_many_gpus(
+    tmp_path: Path, changes: dict[str, Any], dtype: str
+) -> None:
+    row = {
+        "precision": "FP16/AMP", "padding": "left out", "framework": "PyTorch NVIDIA Release 22.04",
+        "source_repo": "mlcommons/training_results_v2.0", "batch_per_gpu": 4,
+    }  # fmt: skip
+    assert point(tmp_path, **BERT | row | changes).data["precision"]["parameters"] == dtype
 
 
 def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path) -> None:

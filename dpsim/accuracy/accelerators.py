@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
+from dpsim.accuracy.asking import answer
 from dpsim.accuracy.denials import require_one
 from dpsim.accuracy.questions import FULL, Inquiry, Option
 from dpsim.accuracy.rules import first, meaning
@@ -138,8 +139,7 @@ def _form_inside(inside: str) -> str | None:
 def _asked_form(told: HardwareText, asked: Inquiry) -> str:
     gpus, ranks = told.gpus or FULL, told.ranks or 1
     which = "fewer" if gpus < FULL else "several" if ranks > gpus else "eight"
-    weights = vocabulary().open.form[which]
-    return asked.ask("board", [Option(n, w.weight, w.label) for n, w in weights.items()]).name
+    return answer("board", asked, which)
 
 
 def _unstated(family: Family, form: str | None, told: HardwareText, asked: Inquiry) -> Board:

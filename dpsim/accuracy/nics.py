@@ -344,9 +344,9 @@ def _asked_network(told: NetworkText, machine: Machine, own: Usual, asked: Inqui
 def _situation(told: NetworkText, machine: Machine) -> str:
     """Whose weights hold: those of nodes of eight GPUs with a NIC for every one or two, but of a
     table of collectives that says its network to be unknown, which is about that very network."""
-    known = not (told.fabric.startswith("unknown") or isinstance(machine.node, Torus))
+    known = not (told.fabric.lower().startswith("unknown") or isinstance(machine.node, Torus))
     gpus = machine.gpus_per_node
-    return "eight" if known and FULL <= gpus <= 2 * machine.nics_per_node else "fewer"
+    return "full" if known and FULL <= gpus <= 2 * machine.nics_per_node else "other"
 
 
 def _whole(

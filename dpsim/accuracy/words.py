@@ -114,10 +114,10 @@ class Likely:
 
 @record
 class OpenWords:
-    """Questions that words may leave open, with their answers; what each is about is told in
-    `words.yaml`.  `modules_from` is in NICs per GPU."""
+    """Questions that words may leave open, with their answers, of some by situation; what each is
+    about is told in `words.yaml`.  `modules_from` is in NICs per GPU."""
 
-    form: dict[str, dict[str, Likely]]
+    board: dict[str, dict[str, Likely]]
     modules_from: float
     peers: dict[str, Likely]
     bridges: dict[str, Likely]
@@ -309,10 +309,13 @@ class StrategyWords:
     torch_mesh: Words
     shared_out: Words
     interleaved: Words
+    plain: Words
     recipe: Words
     chunks: Words
     layout: Words
     one_f_one_b: Words
+    unsaid: Words
+    schedules: tuple[KeyRule, ...]
     ring: Words
     denied: Words
     perhaps: Words

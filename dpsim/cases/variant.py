@@ -103,20 +103,20 @@ class Adjustment:
 
 
 def batched(case: Case, sizes: Mapping[str, int]) -> Case:
-    """`case` with these keys of its batch."""
-    own: dict[str, Any] = dict(sizes)
-    batch = case.scenario.batch
-    if batch.follows and "accumulation" in own:
-        own = {"global_": None, **own}
-        own.setdefault("per_device", None if own["global_"] else batch.per_device)
-    elif batch.follows:  # the other of both stays
-        pass
-    elif "global_" in own:
-        own.setdefault("per_device", None)
-    elif "per_device" in own:
-        own["global_"] = None
+    """`case` with these keys of its batch.
+
+    One that counts its micro-batches needs a global batch or a rank's, not both; where their number
+    follows from both, the other of the two stays."""
+    own, batch = dict[str, Any](sizes), case.scenario.batch
     if not own:
         return case
+    if {"per_device", "global_"} <= own.keys():
+        own.setdefault("accumulation", 1)
+    elif "accumulation" in own or not batch.follows:
+        if "global_" in own:
+            own["per_device"] = None
+        elif "per_device" in own or batch.follows:
+            own["global_"] = None
     return Variant("batch", {"batch": replace(batch, **own)}).of(case)
 
 

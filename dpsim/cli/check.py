@@ -49,7 +49,7 @@ def check(
     if out is not None:
         from dpsim.report.pages.checked import steps_page
 
-        write_check(found.document(commands), steps_page(loaded.name, found, commands), out)
+        write_check(found.document(commands), steps_page(loaded.called, found, commands), out)
     answer(
         json,
         lambda: found.document(commands),

@@ -261,7 +261,7 @@ class _Ahead:
         return rank.gather_bucket(self.plan, self.stage, k, after, first=first)
 
     def _wait(self, k: int, gather: int) -> None:
-        rank, name = self.rank, f"W.{self.plan.mark}AG{k}.{self.stage}"
+        rank, name = self.rank, f"W.AG{k}{self.plan.mark}.{self.stage}"
         rank.done, rank.gate = rank.issue.add(name, "wait", after=(*rank.gate, gather)), ()
 
 

@@ -92,7 +92,8 @@ class Cluster:
 class Batch:
     """`per_device` samples per rank and micro-batch (weak scaling), or `global` samples per step
     over all ranks (strong scaling); `accumulation` micro-batches make a step.  With both, as
-    Megatron and DeepSpeed have them, the number of micro-batches follows from that of replicas.
+    Megatron and DeepSpeed have them, the number of micro-batches follows from that of replicas,
+    and `accumulation` is left out, or 1, which counts as that.
 
     by_speed   ranks get samples in proportion to their speed (device, `slow_ranks`, `slow_nodes`),
                the global batch stays what it is
@@ -162,7 +163,7 @@ class Batch:
             near = f"{below:,} and {above:,} are" if below else f"{above:,} is"
             raise Refused(
                 f"{self.global_:,} is not a multiple of {self.per_device:,} per_device x "
-                f"{replicas:,} replicas = {each:,}; {near} accepted",
+                f"{replicas:,} replicas = {each:,}; {near} accepted, or leave per_device out",
                 ("batch", "global"),
             )
         return replace(self, per_device=None, accumulation=count)
@@ -310,8 +311,6 @@ class CalibrationPoint:
             raise ValueError("needs exactly one of step_time and throughput")
         if self.step_time == 0:
             raise Refused("0 s is no measurement", ("step_time",))
-        if self.per_device is not None and self.global_ is not None:
-            raise ValueError("give per_device or global, not both")
 
     @property
     def batch(self) -> dict[str, int]:

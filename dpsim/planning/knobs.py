@@ -238,17 +238,8 @@ def _find(scenario: Scenario, key: str, shown: str) -> tuple[Any, Any, int]:
             raise Refused(f"{shown} {key}: {said}")
         hint = get_type_hints(type(here), include_extras=True)[names[part]]
         here = getattr(here, names[part])
-    return hint, here, _step(scenario, shown) if key == "batch.global" else 1
-
-
-def _step(scenario: Scenario, shown: str) -> int:
-    """Of what a global batch is a multiple."""
-    if scenario.batch.follows:
-        raise Refused(
-            f"{shown} batch.global: is a multiple of what all replicas take in a micro-batch; give "
-            "batch.accumulation in place of batch.per_device"
-        )
-    return scenario.batch.accumulation
+    step = scenario.batch.accumulation if key == "batch.global" else 1
+    return hint, here, step
 
 
 def _keys(value: Any) -> Iterator[tuple[str, str]]:

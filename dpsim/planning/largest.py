@@ -74,6 +74,9 @@ def largest(bench: Bench, knob: Knob, wanted: Sequence[Wanted] = ()) -> Finding:
     `wanted` holds; with what memory is made of there, and which changes would raise it."""
     if not knob.whole:
         raise Refused(f"--largest {knob.key}: is no whole number; use --require fits --vary")
+    if knob.key.startswith("batch.") and bench.scenario().batch.follows:
+        said = "divisors alone are accepted beside batch.global and batch.per_device"
+        raise Refused(f"--largest {knob.key}: {said}; use --require fits --vary")
     capacity = bench.memory({}).capacity
     if capacity is None:
         raise Refused("--largest: without a machine nothing says how much memory there is")

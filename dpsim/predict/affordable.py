@@ -126,9 +126,8 @@ def _smaller(too: _Too) -> Iterator[str]:
         changed = _with(batch, "accumulation", count)
         return too.of(Variant("short", {"batch": changed}).of(case)) if changed else math.inf
 
-    counts = [n for n in range(1, batch.accumulation) if (batch.global_ or 0) % n == 0]
-    if case.scenario.batch.follows:  # it is no key
-        counts = []
+    free = not case.scenario.batch.follows  # else it is no key
+    counts = [n for n in range(1, batch.accumulation * free) if (batch.global_ or 0) % n == 0]
     if found := too.less(batch.accumulation, counts, of_batch):
         yield f"batch.accumulation of {found:,}"
 

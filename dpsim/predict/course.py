@@ -177,7 +177,10 @@ def _rate(case: Case, some: int) -> float:
         said = f"{some} of {nodes} nodes do not hold a replica of the model"
         raise Refused(said, ("recovery",))
     fewer = at_ranks(case, ranks)
-    return fewer.global_batch / step_time(fewer)
+    try:
+        return fewer.global_batch / step_time(fewer)
+    except Refused as error:
+        raise Refused(f"on {some} of {nodes} nodes: {error.message}", ("recovery",)) from None
 
 
 def state_bytes(case: Case) -> float:

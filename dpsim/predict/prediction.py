@@ -127,7 +127,7 @@ class Prediction(Presented):
         return hash(self.answer.name)
 
     def __repr__(self) -> str:
-        return shown.text(self.loaded.name, self.points)
+        return shown.text(self.loaded.called, self.points)
 
     def _repr_html_(self) -> str:
         return shown.html(self.points)

@@ -17,7 +17,6 @@ from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
-from dpsim.describe.sections import Batch
 from dpsim.machines.machine import device_names, load_device
 from dpsim.models.configurations import bundled_models
 from dpsim.models.huggingface import STORED
@@ -70,13 +69,10 @@ def _smaller_batch(case: Case) -> Iterator[Variant]:
     enough."""
     batch = case.scenario.batch
     for factor in (2, 4, 8, 16, 32, 64, 128, 256):
-        more = _accumulated(case, factor)
-        if more is None:
-            continue
-        said = {"per_device": more.per_device, "accumulation": more.accumulation}
-        kept = [key for key, value in said.items() if value != getattr(batch, key)]
-        keys = " and ".join(f"batch.{key}: {said[key]}" for key in kept)
-        yield Variant(keys, {"batch": more}, "the same global batch")
+        if more := _accumulated(case, factor):
+            keys = " and ".join(f"batch.{key}: {value}" for key, value in more.items())
+            made: Any = more
+            yield Variant(keys, {"batch": replace(batch, **made)}, "the same global batch")
     size = (batch.per_device or 1) // 2 if batch.weak else 0
     while size >= 1:
         smaller = replace(batch, per_device=size)
@@ -85,18 +81,17 @@ def _smaller_batch(case: Case) -> Iterator[Variant]:
         size //= 2
 
 
-def _accumulated(case: Case, factor: int) -> Batch | None:
-    """`factor` times as many micro-batches of the same batch, if it divides."""
+def _accumulated(case: Case, factor: int) -> dict[str, int]:
+    """The keys of `factor` times as many micro-batches of the same batch; none where it does not
+    divide."""
     batch = case.scenario.batch
-    count = batch.accumulation * factor
+    count, whole = batch.accumulation * factor, batch.global_ or 0
     if batch.weak or batch.follows:
         size, left = divmod(batch.per_device or 1, factor)
-        count = 1 if batch.follows else count
-        return None if left else replace(batch, per_device=size, accumulation=count)
-    whole = batch.global_ or 0
-    if whole % count or whole // count < case.mesh.data:
-        return None
-    return replace(batch, accumulation=count)
+        kept = {"per_device": size} | ({} if batch.follows else {"accumulation": count})
+        return {} if left else kept
+    divides = whole % count == 0 and whole // count >= case.mesh.data
+    return {"accumulation": count} if divides else {}
 
 
 def _stages(case: Case) -> Iterator[Variant]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.experts import shared_among
 from dpsim.accuracy.training.layouts import layers_of, layout_of, loaded
 from dpsim.accuracy.training.models import ModelChoice, blocks_of, modules_of
@@ -97,14 +98,22 @@ class RowMesh:
         """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise; interleaved where the
         row says so, or where its code is known to; chunks of which nothing is said have one
         block, as in 12 of 19 recipes that interleave (A98)."""
-        words = vocabulary().strategies
-        text = f"{row.text('strategy_detail')} | {row.text('schedule')}".lower()
+        words, plainly = vocabulary().strategies, {"kind": "one_f_one_b"}
+        said = f"{row.text('strategy_detail')} | {row.text('schedule')}".lower()
+        text = words.plain.sub("", said)
+        named = next(told(words.schedules, text, row.text), None)
+        if named is not None:
+            return dict(named[0])
         found = words.chunks.search(text)
         chunks = int(found[1] or found[2]) if found else 0
         laid_out = self._laid_out(row, chunks)
         stated, chunks = bool(found or laid_out), laid_out or chunks
-        plain, woven = words.one_f_one_b.search(text), words.interleaved.search(text)
+        plain = words.one_f_one_b.search(text) or text != said
+        woven = words.interleaved.search(text)
         if not stated and (woven or not plain):
+            if not (woven or words.unsaid.search(row.text("schedule").lower())):
+                message = f"{row.text('schedule')[:60]!r} is not read; 1F1B is, or interleaved"
+                raise Refused(message, ("schedule",))
             chunks = self._chunks(row, model)
             if woven and not chunks:
                 chunks = self._of_blocks(model, 1)
@@ -113,9 +122,7 @@ class RowMesh:
                 raise Refused(f"{message} ({woven[0]})")
             own = f"interleave {chunks} chunks" if chunks > 1 else "run 1F1B without interleaving"
             notes.append(f"the pipeline is assumed to {own}")
-        if chunks > 1:
-            return {"kind": "interleaved_1f1b", "chunks": chunks}
-        return {"kind": "one_f_one_b"}
+        return {"kind": "interleaved_1f1b", "chunks": chunks} if chunks > 1 else plainly
 
     def _laid_out(self, row: TrainingRow, chunks: int) -> int:
         """The chunks that the layout of the pipeline of `row` makes, 0 where none is said; Refused

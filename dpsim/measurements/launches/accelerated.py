@@ -60,7 +60,7 @@ def fill(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
     _precision(draft, data, where)
     {"fsdp": _fsdp, "deepspeed": _deepspeed}.get(kind, _nothing)(draft, data, where)
     steps = count(data.get("gradient_accumulation_steps"), "gradient_accumulation_steps")
-    if steps and draft.get("batch.accumulation") is None and draft.get("batch.global") is None:
+    if steps and draft.get("batch.accumulation") is None:
         line = where("gradient_accumulation_steps")
         draft.take("batch.accumulation", steps, f"gradient_accumulation_steps: {steps}", line)
     _rest(draft, data, where, kind)
