@@ -13,6 +13,7 @@ from dpsim.core.record import Refused
 from dpsim.core.yamlfile import loads
 from dpsim.describe.scenario import load
 from dpsim.describe.scenario import read as read_scenario
+from dpsim.describe.sections import Batch
 from dpsim.machines.machine import load_machine
 from dpsim.measurements import brought
 from dpsim.measurements.kinds import Account, Wishes, kinds, text_made
@@ -256,6 +257,8 @@ def test_megatron_s_arguments_are_a_model_a_mesh_and_a_batch() -> None:
     assert found["parallel"] == {"tensor": 4, "pipeline": 2, "sequence_parallel": True}
     # what stands inside `if` is not followed
     assert found["batch"] == {"per_device": 1, "global": 256}
+    # over 32 ranks / (4 x 2) replicas
+    assert Batch(per_device=1, global_=256).on(32 // 8).accumulation == 64
     assert found["strategy"]["grad_reduce_in_fp32"] is True
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import dpsim
+from dpsim.core.record import Refused
 from dpsim.predict.advice import with_advice
 
 LAYER = {"parameters": 1_000_000, "forward": "1 ms", "backward": "2 ms", "activation": "0 B"}
@@ -113,3 +114,82 @@ def test_advice_names_keys_that_can_be_set() -> None:
     )  # fmt: skip
     changes = [one["changes"] for one in with_advice(found)["advice"]]
     assert changes[:2] == [["batch.per_device: 1"], ["parallel.tensor: 4"]]
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+def scenario(**changes: Any) -> dict[str, Any]:
+    data = {
+        "model": {"huggingface": "gpt2.json", "sequence_length": 1024}, "strategy": {"kind": "ddp"},
+        "cluster": {"machine": "dgx-a100", "nodes": 2}, "batch": {"global": 512, "per_device": 4},
+        "precision": {"parameters": "bf16", "compute": "bf16"},
+    }  # fmt: skip
+    return {**data, **changes}
+
+
+def test_values_that_do_not_divide_the_batch_are_passed_over() -> None:
+    """Of 1 to 16 nodes of eight, 1, 2, 4, 8 and 16 take 512 samples in micro-batches of four."""
+    step = dpsim.predict(scenario(cluster={"machine": "dgx-a100", "nodes": 4})).document["points"][
+        0
+    ]
+    wanted = f"step_time_s<={step['step_time_s'] * 1.01}s"
+    found = dpsim.plan(scenario(), require=wanted, vary="cluster.nodes=1:16").document
+    assert found["answer"]["at_least"]["value"] == 4
+    assert [point["set"]["cluster.nodes"] for point in found["points"]] == [1, 2, 4, 8, 16]
+
+
+def test_a_mesh_is_chosen_where_the_scenarios_own_does_not_divide_the_batch() -> None:
+    data = scenario(
+        cluster={"machine": "dgx-a100", "nodes": 3}, batch={"global": 48, "per_device": 4}
+    )
+    answer = dpsim.plan(data, choose="parallel").document["answer"]
+    assert answer["set"]["batch"]["global"] == 48
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"largest": "batch.per_device"}, "divisors alone are accepted"),
+        ({"tune": "batch.accumulation"}, "follows from batch.global and batch.per_device"),
+    ],
+)
+def test_questions_with_no_answer_are_refused_by_name(asked: dict[str, str], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        dpsim.plan(scenario(), **asked)  # type: ignore[arg-type]
+
+
+def test_a_law_starts_from_as_many_micro_batches_as_a_step_has() -> None:
+    """On one rank and two of a batch of 18 in threes, as where six are stated."""
+    same = {"cluster": {"ranks": 3}, "strategy": {"kind": "ddp"}}
+    laws = [
+        dpsim.predict({**TOY, **same, "batch": batch}).document["laws"]
+        for batch in ({"global": 18, "per_device": 2}, {"global": 18, "accumulation": 3})
+    ]
+    assert laws[0]["amdahl"] is not None
+    assert laws[0] == laws[1]
+
+
+def test_what_is_held_is_what_all_points_share() -> None:
+    found = dpsim.predict(
+        {**TOY, "batch": {"global": 64, "per_device": 2}, "sweep": {"batch.per_device": [1, 2]}}
+    )
+    assert found.document["held_constant"] == "global batch of 64 samples"
+
+
+def test_fewer_nodes_take_the_batch_unevenly_where_a_run_goes_on_without_some() -> None:
+    """Of four nodes three are left: 48 samples in the eight micro-batches of a step."""
+    data = scenario(
+        cluster={"machine": "dgx-a100", "nodes": 4}, batch={"global": 256, "per_device": 1},
+        training={"tokens": 1e10}, failures={"node": {"mtbf": "2000 h"}}, strategy={"kind": "fsdp"},
+        checkpoint={"mode": "free"},
+        recovery={"kind": "torchft"},
+    )  # fmt: skip
+    stated = {**data, "batch": {"global": 256, "accumulation": 8}}
+    goodputs = [dpsim.predict(one).document["points"][0]["goodput"] for one in (data, stated)]
+    assert goodputs[0] == goodputs[1]
+
+
+def test_more_micro_batches_than_a_step_may_have_are_refused_where_they_come_from() -> None:
+    with pytest.raises(Refused, match="200,000 micro-batches follow from it and per_device"):
+        points(cluster={"ranks": 1}, batch={"global": 200_000, "per_device": 1})

@@ -120,12 +120,15 @@ def batched(case: Case, sizes: Mapping[str, int]) -> Case:
     return Variant("batch", {"batch": replace(batch, **own)}).of(case)
 
 
-def at_ranks(case: Case, ranks: int) -> Case:
-    """`case` on `ranks` ranks, of one cluster."""
+def at_ranks(case: Case, ranks: int, *, counted: bool = False) -> Case:
+    """`case` on `ranks` ranks, of one cluster; `counted`: with as many micro-batches as it has,
+    where their number follows from the ranks."""
     if case.ranks == ranks:
         return case
     cluster = replace(case.scenario.cluster, nodes=None, ranks=ranks)
-    changes = {"cluster": cluster, "sites": None, "links": None}
+    changes: dict[str, Any] = {"cluster": cluster, "sites": None, "links": None}
+    if counted:
+        changes["batch"] = case.batch
     return Variant(f"{ranks} ranks", changes).of(case)
 
 

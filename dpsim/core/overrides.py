@@ -174,6 +174,13 @@ def origins_of(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str])
     return found | {path: f"--set {text}" for path, text in changed.items()}
 
 
+def called(name: str, sets: Mapping[str, str]) -> str:
+    """`name`, which was given to a file, and the first of `sets` that have changed that since."""
+    said = [text for key, text in sets.items() if key != "title"]
+    texts = ", ".join(said[:3]) + (f" and {len(said) - 3} more" if len(said) > 3 else "")
+    return f"{name}, with {texts}" if said else name
+
+
 def changing(
     before: Mapping[str, Any], after: Mapping[str, Any], sets: Mapping[str, str]
 ) -> dict[str, str]:

@@ -21,6 +21,7 @@ from dpsim.core.overrides import (
     INSTEAD,
     apply_sets,
     asked_last,
+    called,
     changing,
     check_changes,
     of_one_kind,
@@ -244,9 +245,7 @@ class Loaded:
     @property
     def called(self) -> str:
         """Its name, which was given to the file, and what --set has changed since."""
-        said, more = list(self.sets.values()), len(self.sets) - 3
-        texts = ", ".join(said[:3]) + (f" and {more} more" if more > 0 else "")
-        return f"{self.name}, with {texts}" if said else self.name
+        return called(self.name, self.sets)
 
     @property
     def origins_set(self) -> set[str]:

@@ -88,6 +88,10 @@ class Cluster:
             raise Refused(f"is for slices of TPUs, and has {chips}", ("slice",))
 
 
+#: of one step
+MOST_MICRO_BATCHES = 100_000
+
+
 @record
 class Batch:
     """`per_device` samples per rank and micro-batch (weak scaling), or `global` samples per step
@@ -104,7 +108,7 @@ class Batch:
 
     per_device: Annotated[int, Check(1, 10**7)] | None = None
     global_: Annotated[int, Check(1, 10**10)] | None = Field(default=None, alias="global")
-    accumulation: Annotated[int, Check(1, 100_000)] = 1
+    accumulation: Annotated[int, Check(1, MOST_MICRO_BATCHES)] = 1
     by_speed: Flag = False
     per_rank: dict[Number, Annotated[int, Check(1, 10**7)]] | None = None
     rebalance: Rebalance | None = None
@@ -166,6 +170,9 @@ class Batch:
                 f"{replicas:,} replicas = {each:,}; {near} accepted, or leave per_device out",
                 ("batch", "global"),
             )
+        if count > MOST_MICRO_BATCHES:
+            said = f"{count:,} micro-batches follow from it and per_device; at most"
+            raise Refused(f"{said} {MOST_MICRO_BATCHES:,} are accepted", ("batch", "global"))
         return replace(self, per_device=None, accumulation=count)
 
 

@@ -238,6 +238,8 @@ def _find(scenario: Scenario, key: str, shown: str) -> tuple[Any, Any, int]:
             raise Refused(f"{shown} {key}: {said}")
         hint = get_type_hints(type(here), include_extras=True)[names[part]]
         here = getattr(here, names[part])
+    if key == "batch.accumulation" and scenario.batch.follows:
+        raise Refused(f"{shown} {key}: follows from batch.global and batch.per_device; vary these")
     step = scenario.batch.accumulation if key == "batch.global" else 1
     return hint, here, step
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsim.core import told
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.core.refusals import text, texts
-from dpsim.describe.scenario import Given, taken
+from dpsim.describe.scenario import Given, Loaded, change, taken
 from dpsim.planning import choose as choosing
 from dpsim.planning import largest as largest_value
 from dpsim.planning import require as required_value
@@ -90,11 +90,21 @@ def plan(
         texts(option, _texts(several))
     asked = (_texts(require), _texts(vary), deadline, budget, minimise, largest, keys)
     ask = question(*asked, choose)
-    loaded = taken(scenario)
+    loaded = taken(scenario) if choose is None else _of_any_mesh(taken(scenario))
     bench = bench_of(loaded, relative_to)
     bench.tell = counted
     finding = ask(bench, tell)
     return Planned(finding, document(loaded, bench, finding))
+
+
+def _of_any_mesh(loaded: Loaded) -> Loaded:
+    """Without a micro-batch beside the global batch: the mesh that is chosen has its own, and the
+    scenario's might not divide the batch."""
+    batch = loaded.scenario.batch
+    if not batch.follows:
+        return loaded
+    free = change(loaded, {"batch": {"global": batch.global_}})
+    return replace(free, sets=loaded.sets)
 
 
 def _check(**options: object) -> None:

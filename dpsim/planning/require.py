@@ -12,7 +12,7 @@ from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried, checked, marked, nearest
 from dpsim.planning.knobs import TRIED, Knob
 from dpsim.planning.search import DRAWN, TOLERANCE, edge, holds, run_of
-from dpsim.planning.trials import Reach, Trials, scanned
+from dpsim.planning.trials import Reach, Trials, dividing, scanned
 from dpsim.planning.wanted import Wanted, margin_of
 from dpsim.predict.document import JsonKey, Keyed, Spread
 from dpsim.predict.point import Change, Failed, Point
@@ -83,7 +83,10 @@ def require(
     """
     trials = Trials(bench, knob, wanted)
     now = bench.point({}, relative=trials.relative)
-    between = given is None or isinstance(given, Reach)
+    reach = given if isinstance(given, Reach) else None
+    between = given is None or reach is not None
+    if between and knob.whole and bench.scenario().batch.follows:
+        given, between = dividing(bench, knob, reach), False
     values = scanned(bench, knob, given) if given is None or isinstance(given, Reach) else given
     margins = [trials.margin(value) for value in values]
     checked([now, *trials.points.values()], wanted)

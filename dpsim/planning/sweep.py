@@ -21,6 +21,7 @@ from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.core import jsonfile, yamlfile
 from dpsim.core.errors import EnginesDisagree, SimulationError
+from dpsim.core.overrides import called
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, to_data
 from dpsim.planning.alike import Crowd
@@ -81,7 +82,7 @@ class Sweep:
             "format": FORMAT,
             "id": jsonfile.digest(parts),
             "parts": parts,
-            "name": self.unswept.name,
+            "name": called(self.unswept.name, self.unswept.sets),
             "scenario": self.scenario,
             "grid": axes,
             "points": len(self.grid),

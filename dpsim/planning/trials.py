@@ -19,6 +19,8 @@ from dpsim.predict.point import Change, Failed, Point, computed
 
 #: GPUs up to which the size of a cluster is searched if nobody says
 MOST_GPUS = 1024
+#: values of a range that are all tried for a batch of whole micro-batches; of more, those of a scan
+MOST_TRIED = 2048
 #: nodes beside the job's: no more of a kind than the job has
 SPARES = ("recovery.spares.warm", "recovery.spares.idle")
 #: processes, or threads, of a rank that prepare its batches
@@ -150,6 +152,22 @@ def scanned(bench: Bench, knob: Knob, given: Reach | None) -> list[float]:
     values = spaced(low, high, step=float(knob.step) if knob.whole else 0.0)
     inner = {knob.value(knob.text(value, 3)) for value in values[1:-1]}
     return [values[0], *sorted(v for v in inner if low < v < high), *values[1:][-1:]]
+
+
+def dividing(bench: Bench, knob: Knob, given: Reach | None) -> list[float]:
+    """Values of a range, or of the coarse scan, at which a global batch is a whole number of
+    micro-batches; all of the scan where there are none."""
+    every = scan = scanned(bench, knob, given)
+    if given is not None and given.high - given.low < MOST_TRIED:
+        every = [float(value) for value in range(math.ceil(given.low), int(given.high) + 1)]
+    return [value for value in every if _divides(bench, {knob.key: int(value)})] or scan
+
+
+def _divides(bench: Bench, change: Change) -> bool:
+    try:
+        return bench.case(change).batch.accumulation > 0
+    except Refused as error:
+        return error.path[:1] != ("batch",)
 
 
 def _pointless(case: Case, key: str) -> float:

@@ -176,7 +176,7 @@ def _rate(case: Case, some: int) -> float:
     if ranks == 0:
         said = f"{some} of {nodes} nodes do not hold a replica of the model"
         raise Refused(said, ("recovery",))
-    fewer = at_ranks(case, ranks)
+    fewer = at_ranks(case, ranks, counted=True)
     try:
         return fewer.global_batch / step_time(fewer)
     except Refused as error:

@@ -277,7 +277,7 @@ def cross_check(case: Case) -> None:
 
     A case of more than 64 ranks is checked on 8 of them, or on one replica of the model."""
     few = max(8 // case.mesh.least, 1) * case.mesh.least
-    case = at_ranks(case, few) if case.ranks > 64 > few else case
+    case = at_ranks(case, few, counted=True) if case.ranks > 64 > few else case
     try:
         request = case.plays()[0]
         short = replace(request, steps=min(request.steps, 4), warmup=0)

@@ -221,7 +221,8 @@ def _held_constant(loaded: Loaded) -> str:
     the cluster (or nothing)."""
     batch = loaded.scenario.batch
     if not batch.weak and {point.batch.global_ for point in loaded.points} == {batch.global_}:
-        return _of_all(batch)
+        alike = {point.batch.per_device for point in loaded.points} == {batch.per_device}
+        return _of_all(batch) if alike else f"global batch of {batch.global_} samples"
     if any(point.batch != loaded.points[0].batch for point in loaded.points):
         same = all(point.cluster == loaded.points[0].cluster for point in loaded.points)
         return "the cluster" if same else "nothing"

@@ -51,8 +51,9 @@ def baseline(case: Case) -> Baseline:
     What of the fixed work is shared out shows in its halving from one rank to two.
     """
     silent = without_communication(case)
-    parallel, fixed = _compute(at_ranks(silent, 1))
-    halved = fixed - _compute(at_ranks(silent, 2), fixed_only=True)[1]
+    one, two = (at_ranks(silent, ranks, counted=True) for ranks in (1, 2))
+    parallel, fixed = _compute(one)
+    halved = fixed - _compute(two, fixed_only=True)[1]
     shared = min(2.0 * halved, fixed)
     return Baseline(parallel, shared, fixed - shared)
 
