@@ -196,9 +196,10 @@ MEANING = {
     "Cluster.oversubscription": "of the leaf switches; overrides the machine's",
     "Cluster.routing": "over the spine switches: `ecmp` hashes each flow to one of them, by "
     "`seed`, `balanced` spreads all evenly; left out: the machine's own",
-    "Batch.per_device": "samples per rank and micro-batch (weak scaling); 1 if neither is given",
+    "Batch.per_device": "samples per rank (per replica, where ranks share a model) and "
+    "micro-batch; alone: weak scaling; 1 if neither is given",
     "Batch.global": "samples per step over all ranks (strong scaling)",
-    "Batch.accumulation": "micro-batches per step",
+    "Batch.accumulation": "micro-batches per step; follows from the two above where both are given",
     "Compute.efficiency": "share of the device's peak that large kernels reach",
     "Host.serial": "host time per step that no rank shares out",
     "Calibrate.step_time": "a measured step time",

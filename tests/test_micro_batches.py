@@ -11,6 +11,7 @@ import pytest
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.predict.advice import with_advice
+from dpsim.report.points import run_columns
 
 LAYER = {"parameters": 1_000_000, "forward": "1 ms", "backward": "2 ms", "activation": "0 B"}
 TOY: dict[str, Any] = {
@@ -52,6 +53,18 @@ def test_bubbles_grow_as_replicas_share_the_micro_batches() -> None:
     )  # fmt: skip
     shares = [point["bubble_s"] / point["step_time_s"] for point in found]
     assert shares == pytest.approx([3 / (3 + m) for m in (64, 32, 16, 8)])
+
+
+def test_a_table_has_bubbles_where_there_are_some() -> None:
+    heads = [
+        run_columns(
+            dpsim.predict(
+                {**TOY, "batch": {"global": 64, "per_device": 1}, "parallel": mesh}
+            ).points
+        )[0]
+        for mesh in ({}, {"pipeline": 4})
+    ]
+    assert ["bubble" in head for head in heads] == [False, True]
 
 
 def test_strong_scaling_says_what_is_held() -> None:
@@ -137,6 +150,9 @@ def test_values_that_do_not_divide_the_batch_are_passed_over() -> None:
     found = dpsim.plan(scenario(), require=wanted, vary="cluster.nodes=1:16").document
     assert found["answer"]["at_least"]["value"] == 4
     assert [point["set"]["cluster.nodes"] for point in found["points"]] == [1, 2, 4, 8, 16]
+    assert any("are passed over" in text for text in found["warnings"])
+    with pytest.raises(Refused, match="at none of 9 to 15 is"):
+        dpsim.plan(scenario(), require=wanted, vary="cluster.nodes=9:15")
 
 
 def test_a_mesh_is_chosen_where_the_scenarios_own_does_not_divide_the_batch() -> None:

@@ -94,10 +94,11 @@ MOST_MICRO_BATCHES = 100_000
 
 @record
 class Batch:
-    """`per_device` samples per rank and micro-batch (weak scaling), or `global` samples per step
-    over all ranks (strong scaling); `accumulation` micro-batches make a step.  With both, as
-    Megatron and DeepSpeed have them, the number of micro-batches follows from that of replicas,
-    and `accumulation` is left out, or 1, which counts as that.
+    """`per_device` samples per rank and micro-batch (weak scaling; per replica, where ranks share
+    a model by tensor, pipeline or context parallelism), or `global` samples per step over all ranks
+    (strong scaling); `accumulation` micro-batches make a step.  With both, as Megatron and
+    DeepSpeed have them, the number of micro-batches follows from that of replicas, and
+    `accumulation` is left out, or 1, which counts as that.
 
     by_speed   ranks get samples in proportion to their speed (device, `slow_ranks`, `slow_nodes`),
                the global batch stays what it is
@@ -167,7 +168,7 @@ class Batch:
             near = f"{below:,} and {above:,} are" if below else f"{above:,} is"
             raise Refused(
                 f"{self.global_:,} is not a multiple of {self.per_device:,} per_device x "
-                f"{replicas:,} replicas = {each:,}; {near} accepted, or leave per_device out",
+                f"{replicas:,} replicas = {each:,}; {near} accepted",
                 ("batch", "global"),
             )
         if count > MOST_MICRO_BATCHES:

@@ -12,7 +12,7 @@ from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried, checked, marked, nearest
 from dpsim.planning.knobs import TRIED, Knob
 from dpsim.planning.search import DRAWN, TOLERANCE, edge, holds, run_of
-from dpsim.planning.trials import Reach, Trials, dividing, scanned
+from dpsim.planning.trials import Reach, Trials, looked_at, passed_over
 from dpsim.planning.wanted import Wanted, margin_of
 from dpsim.predict.document import JsonKey, Keyed, Spread
 from dpsim.predict.point import Change, Failed, Point
@@ -83,11 +83,7 @@ def require(
     """
     trials = Trials(bench, knob, wanted)
     now = bench.point({}, relative=trials.relative)
-    reach = given if isinstance(given, Reach) else None
-    between = given is None or reach is not None
-    if between and knob.whole and bench.scenario().batch.follows:
-        given, between = dividing(bench, knob, reach), False
-    values = scanned(bench, knob, given) if given is None or isinstance(given, Reach) else given
+    values, between = looked_at(bench, knob, given)
     margins = [trials.margin(value) for value in values]
     checked([now, *trials.points.values()], wanted)
     found, sure = (_stretch(trials, None if between else values, way) for way in (False, True))
@@ -97,6 +93,8 @@ def require(
         "require", [str(one) for one in wanted], knob.key, *ends, base, bench.beside(knob.key)
     )
     notes = list(trials.notes())
+    if not between and (given is None or isinstance(given, Reach)):
+        notes.append(passed_over(knob))
     if found is not None and not found.monotone:
         notes.insert(0, _not_monotone(knob, values, margins))
     points = trials.marked()

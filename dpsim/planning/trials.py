@@ -154,13 +154,33 @@ def scanned(bench: Bench, knob: Knob, given: Reach | None) -> list[float]:
     return [values[0], *sorted(v for v in inner if low < v < high), *values[1:][-1:]]
 
 
-def dividing(bench: Bench, knob: Knob, given: Reach | None) -> list[float]:
-    """Values of a range, or of the coarse scan, at which a global batch is a whole number of
-    micro-batches; all of the scan where there are none."""
-    every = scan = scanned(bench, knob, given)
+#: what is passed over where it is not so
+_WHOLE = "a whole number of micro-batches of all replicas"
+
+
+def passed_over(knob: Knob) -> str:
+    """That `looked_at` has left values out."""
+    return f"values of {knob.key} at which batch.global is not {_WHOLE} are passed over"
+
+
+def looked_at(
+    bench: Bench, knob: Knob, given: Reach | Sequence[float] | None
+) -> tuple[Sequence[float], bool]:
+    """The values that are played first, and whether it counts what lies between them: not where
+    they are `given` one by one, or a global batch is whole micro-batches at some alone, which are
+    played then; Refused where there are none."""
+    if given is not None and not isinstance(given, Reach):
+        return given, False
+    every = scanned(bench, knob, given)
+    if not (knob.whole and bench.scenario().batch.follows):
+        return every, True
     if given is not None and given.high - given.low < MOST_TRIED:
         every = [float(value) for value in range(math.ceil(given.low), int(given.high) + 1)]
-    return [value for value in every if _divides(bench, {knob.key: int(value)})] or scan
+    found = [value for value in every if _divides(bench, {knob.key: int(value)})]
+    if not found:
+        ends = f"{knob.text(every[0])} to {knob.text(every[-1])}"
+        raise Refused(f"--vary {knob.key}: at none of {ends} is batch.global {_WHOLE}")
+    return found, False
 
 
 def _divides(bench: Bench, change: Change) -> bool:

@@ -227,7 +227,8 @@ def _held_constant(loaded: Loaded) -> str:
         same = all(point.cluster == loaded.points[0].cluster for point in loaded.points)
         return "the cluster" if same else "nothing"
     if batch.weak:
-        return f"{batch.per_device or 1} samples per rank and micro-batch"
+        whose = "rank" if loaded.scenario.parallel.plain else "replica"
+        return f"{batch.per_device or 1} samples per {whose} and micro-batch"
     return _of_all(batch)
 
 

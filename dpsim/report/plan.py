@@ -139,9 +139,10 @@ def _chosen(document: Document) -> list[Mapping[str, Any]]:
 
 def left_out(document: Document) -> list[str]:
     """How many points the table of `columns_of` leaves out, in words."""
-    if document["question"]["kind"] not in ("choose", "tune"):
+    kind, every = document["question"]["kind"], document["points"]
+    if kind not in ("choose", "tune", "require"):
         return []
-    more = len(document["points"]) - len(_chosen(document))
+    more = len(every) - (SHOWN if kind == "require" else len(_chosen(document)))
     return [f"And {more} more, which plan.csv and --json have."] if more > 0 else []
 
 

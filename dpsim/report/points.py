@@ -84,6 +84,7 @@ def _row(point: Point | Failed | Chosen, unit: str) -> dict[str, str]:
         "eff.": percent(point.efficiency),
         "MFU": percent(point.mfu),
         "exposed": show(point.parts.exposed_communication_s, "s", 3),
+        "bubble": show(point.parts.bubble_s, "s", 3) if point.parts.bubble_s else "",
         "memory": show(point.memory.bytes, "B", 3),
         "fits": text.fits(point.memory.fits),
         **_run_cells(point),

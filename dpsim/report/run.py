@@ -24,7 +24,7 @@ FILES = ("prediction.json", "points.csv", "curve.png", "curve.svg", "index.html"
 #: what it writes too, where the scenario has failures
 LIFE = ("life.png", "life.svg")
 #: what is left out first where a terminal is too narrow; --json and points.csv have all of it
-_DROPPED = ("nodes", "MFU", "exposed", "speed-up", "memory", "90 % interval", "fits")
+_DROPPED = ("nodes", "MFU", "exposed", "bubble", "speed-up", "memory", "90 % interval", "fits")
 #: characters after which a setting goes on in the next line
 _WRAPPED = 34
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FILES = ("sweep.json", "sweep.csv", "index.html")
 #: points that the terminal shows
 SHOWN = 40
-_DROPPED = ("nodes", "MFU", "exposed", "speed-up")
+_DROPPED = ("nodes", "MFU", "exposed", "bubble", "speed-up")
 
 
 def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
