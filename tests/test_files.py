@@ -262,6 +262,32 @@ def test_megatron_s_arguments_are_a_model_a_mesh_and_a_batch() -> None:
     assert found["strategy"]["grad_reduce_in_fp32"] is True
 
 
+PRETRAIN = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 16 \\
+  --hidden-size 4096 --num-attention-heads 32 --swiglu --seq-length 4096 --micro-batch-size 1 \\
+  --global-batch-size 64 --bf16 --untie-embeddings-and-output-weights \\
+  --tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Meta-Llama-3-8B
+"""
+
+
+def test_a_tokenizers_name_tells_how_many_words_there_are(tmp_path: Path) -> None:
+    path = written(tmp_path, PRETRAIN, "pretrain.sh")
+    found = brought.bring([path], Wishes(machine="dgx-h100"), load)
+    assert found.document is not None
+    assert found.document["model"]["vocabulary"] == 128256
+    other = written(tmp_path, PRETRAIN.replace("Meta-Llama-3-8B", "Nobodys-7B"), "other.sh")
+    assumed = brought.bring([other], Wishes(machine="dgx-h100"), load)
+    assert any("model.vocabulary: 32000" in e.text for e in assumed.entries if e.how == "assumed")
+
+
+def test_dimensions_beside_a_model_that_is_asked_for_are_told_and_compared(tmp_path: Path) -> None:
+    path = written(tmp_path, PRETRAIN, "pretrain.sh")
+    found = brought.bring([path], Wishes(machine="dgx-h100", model="llama-3-8b"), load)
+    assert "--num-layers 16: llama-3-8b has 32" in found.findings
+    told = {entry.text: entry.how for entry in found.entries}
+    assert told["--hidden-size 4096: the model is llama-3-8b, as asked for"] == "ignored"
+    assert told["model.sequence_length: 4096 (--seq-length 4096)"] == "taken"
+
+
 def test_a_value_that_the_file_does_not_hold_is_a_finding() -> None:
     account = bring("megatron-arguments.txt", machine="dgx-a100")
     assert any("--pipeline-model-parallel-size $PIPELINE" in one for one in account.findings)

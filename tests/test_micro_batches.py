@@ -11,6 +11,7 @@ import pytest
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.predict.advice import with_advice
+from dpsim.report.bending import bend
 from dpsim.report.points import run_columns
 
 LAYER = {"parameters": 1_000_000, "forward": "1 ms", "backward": "2 ms", "activation": "0 B"}
@@ -65,6 +66,24 @@ def test_a_table_has_bubbles_where_there_are_some() -> None:
         for mesh in ({}, {"pipeline": 4})
     ]
     assert ["bubble" in head for head in heads] == [False, True]
+
+
+def test_a_mesh_says_where_it_bends_and_what_has_grown() -> None:
+    """Of 4 stages and 64, 16 and 8 micro-batches a step is bubble for 3 of m + 3 passes."""
+    found = dpsim.predict(
+        {
+            **TOY, "batch": {"global": 64, "per_device": 1}, "parallel": {"pipeline": 4},
+            "collective": {"backend": "free"}, "sweep": {"cluster.ranks": [4, 16, 32]},
+        }
+    )  # fmt: skip
+    assert bend(found.answer) == [
+        "Efficiency first falls below 90 % at 16 ranks, where 15.8 % of the step is pipeline "
+        "bubble (4.5 % at the first)."
+    ]
+    alone = dpsim.predict({**TOY, "batch": {"per_device": 1}, "parallel": {"pipeline": 4},
+                           "collective": {"backend": "free"},
+                           "sweep": {"cluster.ranks": [4, 8]}})  # fmt: skip
+    assert bend(alone.answer) == ["Efficiency stays above 90 % (lowest 100 % at 4 ranks)."]
 
 
 def test_strong_scaling_says_what_is_held() -> None:

@@ -14,6 +14,7 @@ from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
 from dpsim.predict.point import UNFIT_WORDS, FedStep, Interval, Point, TrainingRun, computed
 from dpsim.report import behaved, lived
+from dpsim.report.bending import bend
 from dpsim.report.points import interval, place, rate, settings, spoken_of
 from dpsim.report.text import PARTS, between, clean, duration, money, number, percent, ranks, signed
 
@@ -118,28 +119,10 @@ def _sure(point: Point) -> str:
 
 def sentences(answer: Answer) -> list[str]:
     """Why the curve is as it is: bend, law, measured points, engine."""
-    found = [*_bend(answer), *_peak(answer), *_law(answer), *_measured(answer)]
+    found = [*bend(answer), *_peak(answer), *_law(answer), *_measured(answer)]
     found += [*_training(answer), *lived.sentences(answer), *_epoch(answer)]
     found += [*_startup(answer), *_beside(answer), *_input(answer), *behaved.sentences(answer)]
     return [*found, *_engines(answer)]
-
-
-def _bend(answer: Answer) -> list[str]:
-    good = [p for p in computed(answer.points) if p.efficiency is not None]
-    laws = answer.laws
-    if isinstance(laws, NoLaws) or len({p.ranks for p in good}) < 2 or any(map(settings, good)):
-        return []
-    if laws.bend is None:
-        lowest = min(good, key=lambda p: p.efficiency or 0.0)
-        return [
-            f"The curve does not bend: efficiency stays above 90 % "
-            f"(lowest {percent(lowest.efficiency)} at {ranks(lowest.ranks)})."
-        ]
-    cause = PARTS.get(laws.bend.part, clean(laws.bend.part))
-    return [
-        f"The curve bends at {ranks(laws.bend.ranks)}: efficiency first falls below 90 % there, "
-        f"mostly because of {cause}."
-    ]
 
 
 def _peak(answer: Answer) -> list[str]:

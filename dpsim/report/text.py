@@ -27,7 +27,7 @@ PARTS = {
 }
 #: what marks of points and cells say that are unlikely to fit, or do not
 NOT_HELD = "not taken to fit in memory"
-_SPLIT = {
+SPLIT = {
     "compute_s": "compute",
     "exposed_communication_s": "exposed communication",
     "bubble_s": "pipeline bubble",
@@ -60,7 +60,7 @@ def split_text(point: Mapping[str, Any]) -> str:
     whole = point["step_time_s"]
     parts = [
         f"{name} {show(point[key], 's')} ({percent(point[key] / whole)})"
-        for key, name in _SPLIT.items()
+        for key, name in SPLIT.items()
         if whole > 0 and point[key] > 1e-4 * whole
     ]
     return ", ".join(parts) or "nothing takes time"

@@ -6,11 +6,14 @@ accumulation x data-parallel ranks, as there.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.record import Refused
+from dpsim.models.configurations import bundled_models, config_text
 
 if TYPE_CHECKING:
     from dpsim.measurements.launches.started import Started
@@ -45,6 +48,13 @@ _CONTEXTS = {"p2p": "ring", "a2a": "ulysses", "allgather": "all_gather", "all_ga
 #: what makes products run in fewer than 16 bits
 _FEW = "--fp8-format or --fp4-format"
 _GPT_WORDS, _LLAMA_WORDS = 50257, 32000
+#: dimensions of the model, and what a configuration calls them
+_DIMENSIONS = {
+    "num_layers": "num_hidden_layers", "hidden_size": "hidden_size",
+    "num_attention_heads": "num_attention_heads", "num_query_groups": "num_key_value_heads",
+    "ffn_hidden_size": "intermediate_size", "swiglu": "", "normalization": "",
+    "group_query_attention": "", "untie_embeddings_and_output_weights": "",
+}  # fmt: skip
 
 
 def is_megatron(given: Mapping[str, str]) -> bool:
@@ -110,6 +120,7 @@ def _model(started: Started) -> None:
     tokens = started.number(("seq_length", "encoder_seq_length"))
     draft.tokens = tokens[0] if tokens else None
     if draft.wanted.model:
+        _beside(started, draft.wanted.model)
         return
     gated = started.flag(("swiglu",)) is not None
     rms = (started.flag(("normalization",)) or ("", ""))[1].lower() == "rmsnorm"
@@ -164,11 +175,41 @@ def _require(started: Started, model: Mapping[str, Any]) -> None:
         )
 
 
+def _beside(started: Started, name: str) -> None:
+    """Dimensions that the file has beside the model that was asked for, of which some may be
+    another's."""
+    config = _config(name)
+    if tokens := started.number(("seq_length", "encoder_seq_length")):
+        started.draft.note(f"model.sequence_length: {tokens[0]} ({tokens[1]})", tokens[2])
+    for key, own in _DIMENSIONS.items():
+        found = started.flag((key,))
+        if found is None:
+            continue
+        said = _spelt(started, key) + f" {found[1]}".rstrip()
+        started.draft.ignore(said, f"the model is {name}, as asked for", started.where(key))
+        if own in config and found[1].isdigit() and int(found[1]) != config[own]:
+            started.draft.find(f"{said}: {name} has {config[own]:,}")
+
+
+def _config(name: str) -> dict[str, Any]:
+    """The configuration of a bundled model; empty where it is none."""
+    if name not in bundled_models():
+        return {}
+    found: dict[str, Any] = json.loads(config_text(name, Path()))
+    return found
+
+
 def _words(started: Started, family: str) -> None:
-    """Rows of the embedding: the tokenizer's, which the arguments seldom say."""
+    """Rows of the embedding: as said, or as many as the tokenizer of a known model has."""
     draft = started.draft
     if found := started.number(("vocab_size", "padded_vocab_size")):
         draft.take("model.vocabulary", *found)
+        return
+    named = started.flag(("tokenizer_model", "tokenizer_name_or_path"))
+    known = draft.known(named[1]) if named else ""
+    if named and (count := _config(known).get("vocab_size")):
+        said = f"{_spelt(started, named[0])} {named[1]}: {known}"
+        draft.take("model.vocabulary", count, said, started.where(named[0]))
         return
     words = _LLAMA_WORDS if family == "llama" else 30522 if family == "bert" else _GPT_WORDS
     draft.assume("model.vocabulary", words, "the tokenizer's, which is not in the file")
