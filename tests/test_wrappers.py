@@ -18,7 +18,7 @@ from dpsim.compile.strategies.ray_train import RayTrain
 from dpsim.compile.strategies.zero import Zero
 from dpsim.core.plugins import find, names
 from dpsim.core.record import Refused, build
-from dpsim.describe.scenario import load, read, to_data
+from dpsim.describe.scenario import Scenario, load, read, to_data
 from dpsim.predict.prediction import predict
 from dpsim.report.sentences import sentences
 
@@ -240,6 +240,7 @@ def test_every_key_that_the_page_names_exists() -> None:
     for name in names("strategies"):
         known |= {field.name for field in dataclasses.fields(find("strategies", name))}
     known |= {"nodes", "ranks", "gpus_per_node", "per_device", "accumulation", "global"}
+    known |= {field.name for field in dataclasses.fields(Scenario)} | {"selective"}
     unknown = {
         key for key in found if key not in known and not key.startswith(("xla_gpu_", "dpsim"))
     }
