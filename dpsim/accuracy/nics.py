@@ -328,17 +328,17 @@ def _of_nodes(machine: Machine) -> bool:
     return machine.gpus_per_node > LARGEST_SERVER and not isinstance(machine.node, Torus)
 
 
-def _asked_network(told: NetworkText, machine: Machine, own: Usual, asked: Inquiry) -> Nics | None:
+def _asked_network(
+    told: NetworkText, machine: Machine, usual: Usual, asked: Inquiry
+) -> Nics | None:
     """NICs of a network of which nothing is told; the machine's where a platform is named, or
     where nothing crosses it."""
-    use = (
-        "own"
-        if told.named or not told.asked
-        else answer("network", asked, _situation(told, machine))
-    )
+    if told.named or not told.asked:
+        return None
+    use = answer("network", asked, _situation(told, machine))
     if use == "tcp":
-        return Nics(1, min(own.rate, 100.0), "ethernet")
-    return Nics(1, own.rate, own.own.kind) if use == "one" else None
+        return Nics(1, min(usual.rate, 100.0), "ethernet")
+    return Nics(1, usual.rate, usual.own.kind) if use == "one" else None
 
 
 def _situation(told: NetworkText, machine: Machine) -> str:
