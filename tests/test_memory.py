@@ -23,7 +23,7 @@ from dpsim.machines.devices import USABLE
 from dpsim.machines.machine import device_names, load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
-from dpsim.models.compute import TOGETHER, Recompute, layer_times
+from dpsim.models.compute import TOGETHER, layer_times
 from dpsim.models.memory import (
     FITTING,
     UNFIT,
@@ -33,6 +33,7 @@ from dpsim.models.memory import (
     in_flight_bytes,
     memory_use,
 )
+from dpsim.models.recomputing import Recompute
 from dpsim.models.section import HuggingFace
 from dpsim.models.split import cheapest, tensor_part
 from dpsim.models.transformer_layers import Block, attention, mlp

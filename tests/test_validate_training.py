@@ -16,7 +16,7 @@ from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
 from dpsim.accuracy.training.hosts import AWAY, COPY, ISSUE
 from dpsim.accuracy.training.mesh import mesh_of
-from dpsim.accuracy.training.models import choose_model
+from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
 from dpsim.accuracy.training.series import (
     anchor_of,
@@ -744,6 +744,50 @@ def test_nvidias_pipelines_of_which_nothing_is_told_interleave(
     only = row_of(tmp_path, **GPT | row | changes)
     found = [measured_case(only, reading=one).data for one in platform_of(only).readings]
     assert list(dict.fromkeys(data["schedule"].get("chunks", 0) for data in found)) == chunks
+
+
+PLAIN, SEQUENCES, OVERLAPPED = (False, False), (True, False), (True, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "groups"),
+    [
+        # of 44 recipes for decoders whose layers are split 19, 13 and 12
+        ({}, [OVERLAPPED, SEQUENCES, PLAIN]),
+        ({"framework": "Megatron-Core r0.8.0"}, [OVERLAPPED, SEQUENCES, PLAIN]),
+        ({"tp": 1, "dp": 16}, [None]),
+        ({"framework": "Megatron-DeepSpeed"}, [PLAIN]),
+        ({"framework": "Megatron-LM"}, [PLAIN]),
+        (
+            {"framework": "Megatron-LM", "strategy_detail": "TP with sequence parallelism"},
+            [SEQUENCES],
+        ),
+        ({"strategy_detail": "sequence-parallel"}, [SEQUENCES]),
+        ({"strategy_detail": "no sequence parallelism"}, [PLAIN]),
+        ({"strategy_detail": "tp-comm-overlap"}, [OVERLAPPED]),
+        ({"strategy_detail": "sequence parallel, no tp-comm-overlap"}, [SEQUENCES]),
+        ({"tensor_groups": "plain"}, [PLAIN]),
+        ({"tensor_groups": "sequence parallel"}, [SEQUENCES]),
+        ({"framework": "DeepSpeed", "strategy_detail": "sequence parallel (Ulysses)"}, [PLAIN]),
+    ],
+)
+def test_nvidias_tensor_groups_of_which_nothing_is_told_do_what_recipes_say(
+    tmp_path: Path, changes: dict[str, Any], groups: list[tuple[bool, bool] | None]
+) -> None:
+    row = {
+        "framework": "NVIDIA NeMo", "strategy_detail": "", "model": "GPT-3 175B", "tp": 8, "pp": 1,
+        "dp": 2, "total_gpus": 16, "nodes": 2, "global_batch": 128, "grad_accum": "",
+    }  # fmt: skip
+    only = row_of(tmp_path, **GPT | row | changes)
+    found = [measured_case(only, reading=one).data for one in platform_of(only).readings]
+    split = (data.get("parallel", {}) for data in found)
+    told = [
+        tuple(bool(own.get(key)) for key in ("sequence_parallel", "async_tensor_parallel"))
+        if own.get("tensor", 1) > 1
+        else None
+        for own in split
+    ]
+    assert list(dict.fromkeys(told)) == groups
 
 
 @pytest.mark.parametrize(
@@ -1567,8 +1611,10 @@ def test_submissions_on_nvidias_code_split_sequences_and_exchange_beside_product
 ) -> None:
     """Their files set SEQ_PARALLEL and TP_COMM_OVERLAP where tensor ranks are several."""
     row = {"source_repo": "mlcommons/training_results_v5.0", "tp": "4", "strategy": "DP+TP"}
-    found = mesh_of(row_of(tmp_path, **{**BERT, **row, **changes}))
-    assert (found.sequence, found.beside) == (split, split)
+    own = row_of(tmp_path, **{**BERT, **row, **changes})
+    found = mesh_of(own).data(own, ModelChoice({}, language=True), [])["parallel"]
+    said = [found.get(key, False) for key in ("sequence_parallel", "async_tensor_parallel")]
+    assert said == [split, split]
 
 
 @pytest.mark.parametrize(

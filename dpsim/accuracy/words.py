@@ -302,6 +302,7 @@ class StrategyWords:
     not_shared: Words
     in_some_way: Words
     beside_computing: Words
+    sequences: Words
     submitted: Words
     submitted_by: Words
     overlapped_sums: Words

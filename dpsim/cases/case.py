@@ -34,6 +34,7 @@ from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
 from dpsim.models import Model
 from dpsim.models.precision import Optimizer, Precision
+from dpsim.models.recomputing import WHOLE_BLOCKS
 from dpsim.models.sums import GradientSums
 from dpsim.play import Costs, Play
 
@@ -248,6 +249,11 @@ class Case:
         if asked is None and compiled is not None:
             return not compiled
         return not self.scenario.strategy.fused_kernels if asked is None else asked == "eager"
+
+    @property
+    def rebuilds_blocks(self) -> bool:
+        """Whether backward computes whole blocks again."""
+        return self.scenario.recompute in WHOLE_BLOCKS
 
     def eager_loss(self, eager: bool) -> bool:
         """Whether the loss is torch's own, where the layers are `eager` or not."""

@@ -23,17 +23,11 @@ from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import devices_with, load_device
 from dpsim.models import Model
-from dpsim.models.compute import (
-    DEFAULT_EFFICIENCY,
-    WHOLE,
-    LayerTime,
-    Recompute,
-    Shares,
-    layer_times,
-)
+from dpsim.models.compute import DEFAULT_EFFICIENCY, WHOLE, LayerTime, Shares, layer_times
 from dpsim.models.execution import Execution, executed, floor_of, knows, reached
 from dpsim.models.few_bits import grouped_share, kept_wide, products_share
 from dpsim.models.precision import Precision, PrecisionSpec
+from dpsim.models.recomputing import Recompute
 from dpsim.models.section import load
 from dpsim.models.sums import GradientSums
 from dpsim.models.sums import added as added_up

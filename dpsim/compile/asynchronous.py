@@ -40,7 +40,7 @@ from dpsim.compile.context import Passes, PassPost, Posts
 from dpsim.compile.job import Job
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.adapters import is_adapter
-from dpsim.models.compute import done_again
+from dpsim.models.recomputing import done_again, stops_early
 from dpsim.models.weights import owned
 
 #: bytes that ranks gather and scatter for a layer, of (job, layer, whether forward)
@@ -68,13 +68,14 @@ class TensorPasses(Passes):
         if kind == "F":
             return ahead
         again = done_again(layer, self.recompute)
+        repeated = ahead[:1] if stops_early(layer, self.recompute) else ahead * again
         whole = max(times.backward - times.forward * again, 0.0)
         back = whole * for_inputs(layer)
         if self.overlapped and not waits(job.model, layer):
-            return ahead * again + self._gradients(
+            return repeated + self._gradients(
                 job, layer, back, whole * for_weights(job.model, layer) * (kind == "B")
             )
-        return ahead * again + (self._posts(job, layer, back, forward=False) if self.cut else ())
+        return repeated + (self._posts(job, layer, back, forward=False) if self.cut else ())
 
     def _gradients(self, job: Job, layer: Layer, seconds: float, weights: float) -> Posts:
         """What backward exchanges beside products for inputs, which take a part of `seconds`, and

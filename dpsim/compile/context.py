@@ -43,8 +43,8 @@ from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Count, Flag, Refused, record
 from dpsim.models import AttentionWork, Layer, Model
-from dpsim.models.compute import Recompute, done_again
 from dpsim.models.context_split import context_part
+from dpsim.models.recomputing import Recompute, done_again
 
 #: names of the groups, and of the communicators
 CONTEXT, NEAR, FAR = "context", "context inside", "context across"

@@ -12,7 +12,7 @@ from dpsim.compile.schedules import Act
 from dpsim.compile.step import Issue
 from dpsim.core.lean import dataclass
 from dpsim.models import Layer
-from dpsim.models.compute import done_again
+from dpsim.models.recomputing import WHOLE_BLOCKS, done_again
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Dispatch:
         if forward:
             return there, home
         recompute = self.layout.recompute
-        again = done_again(layer, recompute) or (recompute == "full" and layer.unit)
+        again = done_again(layer, recompute) or (recompute in WHOLE_BLOCKS and layer.unit)
         return (there, home, home, home) if again else (home, home)
 
     def send(

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dpsim.compile.program import Op, Program
 from dpsim.models import Layer, Model
-from dpsim.models.compute import LayerTime, Recompute, done_again
+from dpsim.models.compute import LayerTime
+from dpsim.models.recomputing import Recompute, done_again, stops_early
 
 #: what the device does not run: a serial part of the host, a wait of one stream for another
 _NO_KERNEL = ("serial", "wait")
@@ -29,7 +30,7 @@ def _issue_time(layer: Layer, each: float, recompute: Recompute) -> LayerTime:
     if layer.detached:
         return LayerTime(each * layer.kernels, 0.0, "host")
     if done_again(layer, recompute) or (recompute == "selective_op" and layer.op_flop):
-        again = layer.kernels
+        again = layer.kernels - 2 * stops_early(layer, recompute)  # its product, and an addition
     elif recompute == "selective":
         again = layer.again_kernels
     backward = layer.launched_backward + again

@@ -16,7 +16,7 @@ from dpsim.compile.schedules import Act, Schedule
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.models import Model, Tensor, split
-from dpsim.models.compute import Recompute
+from dpsim.models.recomputing import Recompute
 
 TENSOR: Axis = "tensor"
 DATA: Axis = "data"

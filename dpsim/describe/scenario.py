@@ -52,10 +52,10 @@ from dpsim.describe.written import to_data as to_data
 from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint, Evaluation
-from dpsim.models.compute import Recompute
 from dpsim.models.execution import Execution
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
+from dpsim.models.recomputing import Recompute
 from dpsim.models.section import ModelSource
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability

@@ -104,6 +104,8 @@ class Layer:
                   not the sequence
     again_flop, again_bytes, again_kernels   the forward work that recomputing attention does again
     op_flop       FLOP per sample of the products that are done again with `activations_op`
+    last_flop     FLOP per sample of the product that ends its forward, where no backward needs
+                  what it puts out
     replicated    elements of `activations` that every rank keeps when ranks split the layer between
                   them but not the sequence (inputs and outputs of norms, dropout masks)
     forward_sum, backward_sum   elements per sample that ranks which split the layer between them
@@ -171,6 +173,7 @@ class Layer:
     again_bytes: float = 0.0
     again_kernels: Annotated[int, Check(0, 10**9)] = 0
     op_flop: float = 0.0
+    last_flop: float = 0.0
     replicated: float = 0.0
     forward_sum: float = 0.0
     backward_sum: float = 0.0

@@ -152,6 +152,7 @@ class Adapters:
             activations=layer.activations + kept,
             activations_selective=layer.activations_selective + kept,
             op_flop=layer.op_flop + flop * bool(layer.op_flop),
+            last_flop=layer.last_flop * (_last_product(plain) not in chosen),
             saved=tuple(self._kept_for(one, chosen) for one in layer.saved),
             once=once,
             scratch=scratch,
@@ -163,6 +164,12 @@ class Adapters:
         return saved._replace(
             tensors=(*saved.tensors, *(a.name for t in own for a in self._added(t)))
         )
+
+
+def _last_product(layer: Layer) -> Tensor | None:
+    """The weight of a layer's last product."""
+    matrices = [tensor for tensor in layer.tensors if len(tensor.shape) > 1]
+    return matrices[-1] if matrices else None
 
 
 def is_adapter(tensor: Tensor) -> bool:

@@ -14,9 +14,8 @@ Products in 8 or 4 bits cast their operands first, and all else stays in 16
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from dpsim.core.dtypes import QUANTISED, operand_bytes, rest_of, working_bytes
 from dpsim.core.lean import dataclass
@@ -25,15 +24,13 @@ from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.execution import WIDE
 from dpsim.models.few_bits import cast_bytes, cast_elements, is_cast
+from dpsim.models.recomputing import Recompute, done_again, stops_early
 from dpsim.models.streams import Streamed
 
 #: share of the dense peak that large training kernels reach when nothing has been measured.
 #: MegaScale (arXiv:2402.15627) trains at 55 % MFU and PaLM (arXiv:2204.02311) at 46 %, whole step
 #: included; the prior interval around it is docs/assumptions.md, A20.
 DEFAULT_EFFICIENCY = 0.5
-Recompute = Literal["none", "selective", "selective_op", "moe", "full"]
-
-
 #: multiplications of a direct convolution of 3 x 3 over those of F(2 x 2, 3 x 3) (Lavin and Gray,
 #: "Fast algorithms for convolutional neural networks", CVPR 2016)
 _WINOGRAD = 2.25
@@ -330,24 +327,6 @@ def _one_by_one(
     return forward, backward + unpacked, bound
 
 
-def done_again(layer: Layer, recompute: Recompute) -> bool:
-    """Whether backward does all of a layer's forward again: what keeps all its activations is not
-    (embedding, final norm, head)."""
-    if recompute == "moe":
-        return layer.activations_moe is not None
-    return recompute == "full" and layer.activations_full < layer.activations
-
-
-def flop_again(layers: Iterable[Layer], recompute: Recompute) -> float:
-    """FLOP per sample of what the backward passes of `layers` compute again."""
-    own = {"selective": "again_flop", "selective_op": "op_flop"}.get(recompute, "")
-    return sum(
-        layer.forward_flop if done_again(layer, recompute) else getattr(layer, own, 0.0)
-        for layer in layers
-        if not layer.detached
-    )
-
-
 def _layer_time(
     layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute,
     table: tuple[Tensor, ...] = (),
@@ -371,6 +350,8 @@ def _with_again(
     """`own` with what backward computes again, and the share of it all that is for weights."""
     forward, backward = own.forward, own.backward
     again = forward if done_again(layer, recompute) else 0.0
+    if again and roofline is not None and stops_early(layer, recompute):
+        again -= min(roofline.bound(layer.last_flop * samples, 0.0, 0.0, 1)[0], again)
     if recompute == "selective" and roofline is not None and layer.again_kernels:
         flop, moved = layer.again_flop * samples, layer.again_bytes * samples
         again, _ = roofline.bound(flop, moved, 0, layer.again_kernels, flop)

@@ -20,7 +20,7 @@ from dpsim.models import AttentionWork, Layer, Model
 _PER_TOKEN = (
     "forward_bytes", "backward_bytes", "activations", "activations_full", "activations_selective",
     "activations_op", "activations_moe", "eager", "eager_op", "rms", "inside", "inside_bytes",
-    "logits", "cast_saves", "cast_replicated", "again_bytes", "op_flop", "replicated",
+    "logits", "cast_saves", "cast_replicated", "again_bytes", "op_flop", "last_flop", "replicated",
     "forward_sum", "backward_sum", "output", "sends", "routed", "routed_bytes",
 )  # fmt: skip
 #: what of it is work, of attention too

@@ -11,8 +11,8 @@ from dpsim.core.lean import dataclass
 from dpsim.core.record import record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
-from dpsim.models.compute import Recompute
 from dpsim.models.few_bits import saved_bytes
+from dpsim.models.recomputing import WHOLE_BLOCKS, Recompute
 
 #: CUDA context with its kernels, workspaces of cuBLAS and cuDNN, NCCL's buffers (4 MiB a channel
 #: and connection, src/include/comm.h): what nvidia-smi shows beside the allocator's; the point, and
@@ -185,7 +185,7 @@ def footprints(
         unpacked = width * float(layer.unpacked)
         forward = forward * samples + unpacked + width * layer.scratch
         backward = backward * samples + unpacked * (not layer.detached)
-        again = recompute == "full" and bool(layer.unit)
+        again = recompute in WHOLE_BLOCKS and bool(layer.unit)
         own = Footprint(_kind(layer), kept, rebuilt[i] * samples, forward, backward, again)
         found.append(own)
     return found
@@ -232,7 +232,7 @@ def kept_bytes(layer: Layer, dtype: str, recompute: Recompute, *, eager: bool = 
     wide = 4.0 * layer.logits
     inputs = 4.0 - width if width < 4 else 0.0  # in 32 bit in place of the dtype
     copies = layer.rms * (inputs + 4.0 * (not layer.unscaled)) * eager
-    if recompute == "full":
+    if recompute in WHOLE_BLOCKS:
         outside = copies * (not layer.unit)
         return (layer.activations_full - 2 * layer.logits) * width + wide + outside
     elements = layer.activations + layer.eager * eager

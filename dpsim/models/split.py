@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 from dpsim.core.record import Refused
 from dpsim.models import AttentionWork, Layer, Model, Tensor
@@ -196,6 +197,14 @@ def _model_part(model: Model, ranks: int, sequence: bool, whole_experts: bool) -
     return replace(model, layers=tuple(layers))
 
 
+#: what tensor ranks have in equal parts
+_SHARED = (
+    "forward_flop", "backward_flop", "forward_bytes", "backward_bytes", "pairs", "inside",
+    "inside_bytes", "eager", "logits", "again_flop", "again_bytes", "op_flop", "last_flop", "once",
+    "cast_weights", "scratch", "routed",
+)  # fmt: skip
+
+
 def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
     whole, everywhere = (0.0, 0.0) if sequence else (layer.replicated, layer.cast_replicated)
     timed = layer.forward is not None and layer.backward is not None
@@ -204,33 +213,20 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         return min(whole, elements) + (elements - min(whole, elements)) / ranks
 
     saves = everywhere + (layer.cast_saves - everywhere) / ranks
+    parts: dict[str, Any] = {name: getattr(layer, name) / ranks for name in _SHARED}
     return replace(
         layer,
+        **parts,
         tensors=_parts(layer, ranks, flat=timed),
-        forward_flop=layer.forward_flop / ranks,
-        backward_flop=layer.backward_flop / ranks,
-        forward_bytes=layer.forward_bytes / ranks,
-        backward_bytes=layer.backward_bytes / ranks,
-        pairs=layer.pairs / ranks,
         streamed=layer.streamed and layer.streamed.shared(ranks, sequence=sequence),
         activations=share(layer.activations),
+        activations_full=share(layer.activations_full),
         activations_selective=share(layer.activations_selective),
         activations_op=share(layer.activations_op),
         activations_moe=layer.activations_moe and share(layer.activations_moe),
-        inside=layer.inside / ranks,
-        inside_bytes=layer.inside_bytes / ranks,
-        eager=layer.eager / ranks,
         eager_op=layer.eager_op if not sequence else layer.eager_op / ranks,
         rms=layer.rms / (ranks if sequence else 1),
-        logits=layer.logits / ranks,
         cast_saves=saves,
-        activations_full=share(layer.activations_full),
-        again_flop=layer.again_flop / ranks,
-        again_bytes=layer.again_bytes / ranks,
-        once=layer.once / ranks,
-        cast_weights=layer.cast_weights / ranks,
-        scratch=layer.scratch / ranks,
-        routed=layer.routed / ranks,
         routed_bytes=None if layer.routed_bytes is None else layer.routed_bytes / ranks,
         forward=None if layer.forward is None else layer.forward / ranks,
         backward=None if layer.backward is None else layer.backward / ranks,

@@ -55,6 +55,8 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
   v, output, gate, up, down those of q, v, gate and down (of a fused q/k/v, output, up and down the
   first and third); all else is done again.  What no backward needs, the output of down, a compiler
   leaves out.
+* Stopping early (`recompute: full_early_stop`) leaves out the product that ends the feed-forward
+  part, whose output no backward needs unless a dropout, whose mask is drawn again, follows it.
 * Backward of a half has at one time the gradients of its output and of what is inside: (q, k, v and
   attention's output, or those of the product, of gate and of up).
 * Torch's own modules (`memory: {kernels: eager}`; `tests/data/memory`) keep silu(gate) of a gated
@@ -257,6 +259,7 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
         activations_op=float(tokens * f),
         eager_op=float(tokens * h * b.gated),
         op_flop=2.0 * tokens * h * f,
+        last_flop=2.0 * tokens * h * f * (not b.dropout),
         inside=float(tokens * ((3 if b.gated else 2) * f + h)),
         eager=float(tokens * f * b.gated),
         rms=float(tokens * h * b.norms * b.gated),

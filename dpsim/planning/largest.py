@@ -206,7 +206,7 @@ def _easier(bench: Bench, knob: Knob) -> Iterator[tuple[dict[str, Any], str]]:
     of one key are left out where they would set the knob."""
     scenario, case = bench.scenario(), bench.case()
     again = "one more forward pass per step"
-    if scenario.recompute != "full":
+    if not case.rebuilds_blocks:
         yield {"recompute": "full"}, again
     if scenario.recompute == "none":
         yield {"recompute": "selective"}, "the attention of every layer once more"

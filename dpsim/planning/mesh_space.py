@@ -180,7 +180,8 @@ class MeshSpace:
             found["selective_op"] = None
         if any(layer.activations_moe is not None for layer in layers):
             found["moe"] = None
-        if any(layer.activations_full < layer.activations for layer in layers):
+        rebuilds = self.case.rebuilds_blocks
+        if not rebuilds and any(layer.activations_full < layer.activations for layer in layers):
             found["full"] = None
         return list(found)
 

@@ -20,7 +20,8 @@ from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import Calibrate, CalibrationPoint
-from dpsim.models.compute import beyond_peak, flop_again
+from dpsim.models.compute import beyond_peak
+from dpsim.models.recomputing import flop_again
 from dpsim.predict.findings import CalibrationFinding, of_level, of_points
 from dpsim.predict.fit import PointsFit, fit
 from dpsim.predict.player import FEW, Tries, step_time

@@ -59,7 +59,7 @@ def _recompute(case: Case) -> Iterator[Variant]:
     ):
         cost = "experts and their all-to-alls once more"
         yield Variant("recompute: moe", {"recompute": "moe"}, cost)
-    if case.scenario.recompute != "full":
+    if not case.rebuilds_blocks:
         cost = "one more forward pass per step"
         yield Variant("recompute: full", {"recompute": "full"}, cost)
 

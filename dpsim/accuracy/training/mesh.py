@@ -30,12 +30,10 @@ _OVERLAPPED = "2021-09"
 class RowMesh:
     """Ranks along the axes of a row's mesh; `corrected` where column dp contradicts the others.
 
-    sequence, beside   tensor ranks split sequences too, and exchange beside computing
-    torch              it is one of torchtitan's
-    overlapped         tensor ranks sum gradients beside products, whatever the strategy
-    cut                the batch of a replica is cut into a micro-batch for every stage, and blocks
-                       into stages as evenly as they go
-    expert             ranks that share experts out
+    torch    it is one of torchtitan's
+    cut      the batch of a replica is cut into a micro-batch for every stage, and blocks into
+             stages as evenly as they go
+    expert   ranks that share experts out
     """
 
     tensor: int
@@ -43,11 +41,8 @@ class RowMesh:
     replicas: int
     corrected: bool = False
     context: int = 1
-    sequence: bool = False
-    beside: bool = False
     cut: bool = False
     torch: bool = False
-    overlapped: bool = False
     expert: int = 1
 
     @property
@@ -62,12 +57,8 @@ class RowMesh:
         found: dict[str, Any] = {}
         if self.label:
             found["parallel"] = {"tensor": self.tensor, "pipeline": self.pipeline}
-        if self.tensor > 1 and self.sequence:
-            found["parallel"] |= {
-                "sequence_parallel": True, "async_tensor_parallel": self.beside,
-            }  # fmt: skip
         if self.tensor > 1:
-            found["parallel"]["overlap_tensor_gradients"] = self.overlapped
+            found["parallel"] |= _tensor_groups(row)
         if self.expert > 1:
             found["parallel"]["expert"] = self.expert
             found["parallel"] |= self._whole_experts(notes)
@@ -234,7 +225,6 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     if tensor < 1 or pipeline < 1 or context < 1:
         raise Refused("tp, pp and cp must be at least 1")
     words = vocabulary().strategies
-    beside = words.beside_computing.search(row.text("strategy_detail").lower()) or _submitted(row)
     parts = tensor * pipeline * context
     replicas = row.gpus // parts
     stated = row.count("dp", replicas) if parts > 1 else _plain(row)
@@ -245,13 +235,22 @@ def mesh_of(row: TrainingRow) -> RowMesh:
         raise Refused(f"{shown} is {ranks}, which is not the row's {row.gpus} GPUs")
     said = f"{row.text('framework')} {row.text('strategy_detail')}".lower()
     cut = bool(words.torch_mesh.search(said))
-    sequence = bool(beside) or cut or bool(words.splits_sequences.search(said))
     own = RowMesh(tensor, pipeline, replicas, corrected, context, expert=shared_among(row))
-    split = cut and pipeline > 1
-    over = words.overlapped_sums.search(_framework(row)) and date_of(row) >= _OVERLAPPED
-    return replace(
-        own, sequence=sequence, beside=bool(beside), cut=split, torch=cut, overlapped=bool(over)
-    )
+    return replace(own, cut=cut and pipeline > 1, torch=cut)
+
+
+def _tensor_groups(row: TrainingRow) -> dict[str, bool]:
+    """What the tensor groups of `row` do, as keys of `parallel`: whether they split sequences too,
+    exchange beside computing, and, whatever the strategy, sum gradients beside products."""
+    words, own = vocabulary().strategies, _framework(row)
+    said = f"{row.text('strategy_detail')} {row.text('tensor_groups')}".lower()
+    beside = bool(words.beside_computing.search(said)) or _submitted(row)
+    splitting = (words.torch_mesh, words.splits_sequences, words.sequences)
+    found: dict[str, bool] = {}
+    if beside or any(rule.search(f"{own} {said}") for rule in splitting):
+        found = {"sequence_parallel": True, "async_tensor_parallel": beside}
+    over = words.overlapped_sums.search(own) and date_of(row) >= _OVERLAPPED
+    return found | {"overlap_tensor_gradients": bool(over)}
 
 
 def _require_sizes(row: TrainingRow) -> None:

@@ -168,7 +168,7 @@ def _fsdp_key(draft: Draft, key: str, value: Any, version: int, line: int) -> No
     elif name in ("forward_prefetch", "use_orig_params") and version == 1 and flag is not None:
         draft.take(f"{at}.{name}", flag, said, line)
     elif name == "activation_checkpointing" and flag:
-        draft.take("recompute", "full", said, line)
+        draft.take("recompute", "full_early_stop", said, line)  # CheckpointImpl.NO_REENTRANT
     elif name == "offload_params" and flag:
         draft.find("fsdp_offload_params: parameters that live on the host are not modelled")
         draft.ignore(said, "not modelled", line)

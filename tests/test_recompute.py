@@ -1,0 +1,119 @@
+"""What backward computes again: torch's own checkpoints, and the parts of ranks that split it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from dpsim.cases.case import Case
+from dpsim.describe.scenario import load
+from dpsim.models import Model
+from dpsim.models.architectures.transformer import Transformer
+from dpsim.models.recomputing import Recompute, flop_again
+from dpsim.models.split import tensor_part
+
+WIDTH, INNER, HEADS, TOKENS, SAMPLES = 64, 176, 4, 32, 2
+
+
+class Block(nn.Module):
+    """A block of torch's own modules: Llama's if `gated`, else GPT-2's with a `dropout`."""
+
+    def __init__(self, *, gated: bool, dropout: float) -> None:
+        super().__init__()
+        self.gated, self.dropout = gated, dropout
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
+        self.qkv = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.gate, self.up = (nn.Linear(WIDTH, INNER) for _ in range(2))
+        self.down = nn.Linear(INNER, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norms[0](x)
+        heads = (p(y).view(SAMPLES, TOKENS, HEADS, -1).transpose(1, 2) for p in self.qkv)
+        y = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        y = self.out(y.transpose(1, 2).reshape(x.shape))
+        x = x + functional.dropout(y, self.dropout)
+        y = self.up(self.norms[1](x))
+        y = functional.silu(self.gate(self.norms[1](x))) * y if self.gated else functional.gelu(y)
+        return x + functional.dropout(self.down(y), self.dropout)
+
+
+def run(block: Block, *, reentrant: bool) -> int:
+    """FLOP of a checkpointed block's passes, as torch counts them."""
+    x = torch.randn(SAMPLES, TOKENS, WIDTH, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        checkpoint(block, x, use_reentrant=reentrant).sum().backward()
+    return counter.get_total_flops()
+
+
+def again(model: Model, recompute: Recompute) -> float:
+    return SAMPLES * flop_again(model.layers, recompute)
+
+
+def shaped(family: Any) -> Model:
+    return Transformer(
+        hidden=WIDTH, blocks=1, heads=HEADS, sequence_length=TOKENS, family=family,
+        feed_forward=INNER, vocabulary=50,
+    ).model()  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "dropout"), [("llama", 0.0), ("gpt2", 0.1)])
+def test_torch_stops_computing_again_before_the_last_product_of_a_block_without_dropout(
+    family: str, dropout: float
+) -> None:
+    """What the two checkpoints of torch do differs by as many FLOP as the two values say."""
+    block = Block(gated=family == "llama", dropout=dropout)
+    spared = run(block, reentrant=True) - run(block, reentrant=False)
+    model = shaped(family)
+    assert again(model, "full") - again(model, "full_early_stop") == spared
+    assert spared == (0 if dropout else 2 * SAMPLES * TOKENS * WIDTH * INNER)
+
+
+@pytest.mark.parametrize("recompute", ["selective", "selective_op", "full", "full_early_stop"])
+@pytest.mark.parametrize("sequence", [False, True])
+def test_tensor_ranks_compute_their_part_again(recompute: Recompute, sequence: bool) -> None:
+    """All ranks together do again what one would."""
+    model = Transformer(
+        hidden=WIDTH, blocks=2, heads=HEADS, sequence_length=TOKENS, family="llama",
+        attention="math", feed_forward=INNER,
+    ).model()  # fmt: skip
+    part = tensor_part(model, 4, sequence=sequence)
+    assert 4 * again(part, recompute) == pytest.approx(again(model, recompute))
+    assert again(model, recompute) > 0
+
+
+@pytest.mark.parametrize(
+    ("recompute", "gathers", "scatters"),
+    [("none", 4, 4), ("selective_op", 6, 4), ("full", 6, 6), ("full_early_stop", 6, 5)],
+)
+def test_what_is_computed_again_is_exchanged_again_as_far_as_it_goes(
+    recompute: str, gathers: int, scatters: int
+) -> None:
+    """Two halves of a block exchange before and behind each pass of theirs, the head before its
+    own two: by operator no sum is made again, and with an early stop not the block's last."""
+    shape = {"name": "transformer", "hidden": 64, "blocks": 1, "heads": 4, "sequence_length": 32}
+    data: dict[str, Any] = {
+        "model": {**shape, "family": "llama"},
+        "cluster": {"machine": "dgx-h100", "ranks": 2},
+        "strategy": {"kind": "fsdp"},
+        "parallel": {"tensor": 2, "sequence_parallel": True},
+        "batch": {"per_device": 1},
+        "recompute": recompute,
+    }
+    case = Case(load(data, Path(), "toy").points[0], Path())
+    (program,) = case.programs.cast(None).programs
+    found: Counter[str] = Counter()
+    for op in program.ops:
+        if op.group.startswith("tensor"):
+            found[op.operation] += op.repeats
+    outside = Counter(all_gather=2, reduce_scatter=2)  # embedding and head
+    block = found - outside
+    assert (block["all_gather"], block["reduce_scatter"]) == (gathers, scatters)
