@@ -21,7 +21,7 @@ from dpsim.checks.steps import NORMAL, SLOW, StepCheck, StepJudge, check_steps
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import read
 from dpsim.predict.level import level_of
-from dpsim.predict.memory import memory_of
+from dpsim.predict.memory import memory_of, nearly_full
 from dpsim.predict.timed import timed
 from dpsim.report.step_check import listed
 
@@ -73,6 +73,21 @@ def test_the_pattern_over_ranks_tells_faults_apart(judge: StepJudge) -> None:
     within = times(judge, 1.0, 1.6, 1.55)
     assert within.verdict == "slow"
     assert {cause.name for cause in within.causes[:2]} == {"slow_loader", "slow_rank"}
+
+
+@pytest.mark.parametrize(("runtime", "first"), [("4.2 GB", "full_memory"), ("1 GB", "throttled")])
+def test_only_where_memory_may_be_full_do_steps_wait_for_it(runtime: str, first: str) -> None:
+    """Four times as long on any ranks: of memory that surely fits that is another fault."""
+    loaded = read("quickstart", [f"memory.runtime={runtime}", "cluster.ranks=8"])
+    found = level_of(loaded)
+    assert found is not None
+    one = found.of(Case(loaded.points[0], loaded.base))
+    assert nearly_full(one) == (first == "full_memory")
+    check = times(StepJudge([at_ranks(one, ranks) for ranks in (1, 8)], found), 4.5, 4.5)
+    assert check.verdict == "slow"
+    assert check.causes[0].name == first
+    said = next_commands(check, AskedCheck("quickstart", ["8=1s"]))
+    assert any("expandable_segments" in line for line in said) == (first == "full_memory")
 
 
 def test_probabilities_are_those_of_all_that_could_be(judge: StepJudge) -> None:

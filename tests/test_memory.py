@@ -41,7 +41,8 @@ from dpsim.planning.bench import bench_of
 from dpsim.planning.knobs import knob_of
 from dpsim.planning.largest import _easier
 from dpsim.predict.advice import advice
-from dpsim.predict.memory import _stage_memory, memory_of
+from dpsim.predict.findings import of_level
+from dpsim.predict.memory import _stage_memory, memory_of, nearly_full
 from dpsim.predict.prediction import predict
 from dpsim.predict.savings import SAVINGS
 from dpsim.report.sentences import advice_text
@@ -65,6 +66,31 @@ def kept(model: Model, recompute: Recompute) -> float:
     """Bytes at 16 bit that the first block keeps for one sample."""
     alone = Model(name="block", layers=block(model))
     return activations(alone, 1, "bf16", recompute).kept
+
+
+# -- memory that is full --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("runtime", "said"), [("38 GB", 1), ("1 GB", 0)])
+def test_a_pipeline_whose_memory_is_full_is_warned_of(runtime: str, said: int) -> None:
+    loaded = read("gpt3-175b-a100", [f"memory.runtime={runtime}", "sweep=null", "cluster.nodes=48"])
+    found = predict(loaded)
+    memory = found.outcomes[0].memory
+    assert memory is not None
+    assert memory.fits == ("likely" if said else "yes")
+    assert sum("with full memory took 5 to 9 times" in text for text in found.warnings) == said
+
+
+@pytest.mark.parametrize(
+    ("runtime", "scale", "fault"),
+    [("42 GB", 5.0, "full_memory"), ("42 GB", 2.0, "throttled"), ("1 GB", 5.0, "throttled")],
+)
+def test_a_slow_calibrated_step_may_lack_memory(runtime: str, scale: float, fault: str) -> None:
+    loaded = read("gpt2-xl-kernels", [f"memory.runtime={runtime}"])
+    case = Case(loaded.points[0], loaded.base)
+    assert nearly_full(case) == (runtime == "42 GB")
+    (finding,) = of_level(case, scale)
+    assert finding.fault == fault
 
 
 # -- activations of a block -----------------------------------------------------------------------

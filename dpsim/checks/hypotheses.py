@@ -16,6 +16,7 @@ from dpsim.cases.variant import Variant
 from dpsim.checks.faults import faults
 from dpsim.core.record import Refused
 from dpsim.predict.collective import Setup
+from dpsim.predict.memory import nearly_full
 
 #: a case, and which of the measured points it is of (fewest ranks first) -> the case with the fault
 Change = Callable[[Case, int], Case]
@@ -32,8 +33,11 @@ PRIORS = {
     "shared_link": 0.05,
     "wrong_nic": 0.05,
     "p2p_off": 0.04,
+    "full_memory": 0.04,
     UNKNOWN: 0.03,
 }
+#: what only some runs can have, and has no share where they cannot
+SOMETIMES = ("full_memory",)
 MEANINGS = {
     "slow_loader": "reading and decoding of samples holds up steps",
     "throttled": "all devices compute slower (clocks held down by heat or power)",
@@ -42,11 +46,13 @@ MEANINGS = {
     "shared_link": "half the rate between nodes or less: others use the links, or NICs are missing",
     "wrong_nic": "another interface between nodes, or TCP instead of RDMA",
     "p2p_off": "copies between GPUs of a node go through the host",
+    "full_memory": "torch's allocator, short of memory, gives blocks back and asks for them again",
     UNKNOWN: "steps take longer than the other causes explain, or in another pattern",
 }
 #: strengths: factors on compute of all ranks and of one; shares of the rate between nodes; time to
 #: issue a kernel [s]; the loader's time over the quiet step's, where it is largest
 THROTTLED = (1.2, 1.5, 2.0, 3.0)
+FULL = (2.0, 4.0, 8.0)
 SLOW_RANK = (1.25, 1.6, 2.2, 3.5)
 SHARED = (0.5, 0.33, 0.2)
 LAUNCHES = (15e-6, 30e-6, 60e-6, 120e-6)
@@ -84,6 +90,8 @@ def hypotheses(cases: Sequence[Case]) -> Iterator[FaultVariant]:
     """All faults that `cases` (one per measured point) can have, in the strengths that are played;
     those of a kind one after the other, the weakest first."""
     yield from (FaultVariant("throttled", _throttled(factor)) for factor in THROTTLED)
+    if any(nearly_full(case) for case in cases):
+        yield from (FaultVariant("full_memory", _pressed(factor)) for factor in FULL)
     starts = sorted({case.ranks for case in cases if case.ranks > 1})
     for first in starts:  # the slow one may be among the ranks that came last
         for factor in SLOW_RANK:
@@ -101,6 +109,12 @@ def hypotheses(cases: Sequence[Case]) -> Iterator[FaultVariant]:
 
 def _throttled(factor: float) -> Change:
     return lambda case, _: replace(case, compute_scale=case.compute_scale * factor).knowing(case)
+
+
+def _pressed(factor: float) -> Change:
+    """Computing waits for memory where there may be too little."""
+    slow = _throttled(factor)
+    return lambda case, place: slow(case, place) if nearly_full(case) else case
 
 
 def _one_slow(factor: float, first: int) -> Change:

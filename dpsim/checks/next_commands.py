@@ -54,8 +54,7 @@ def next_commands(found: StepCheck, asked: AskedCheck) -> list[str]:
     likely = [c.name for c in found.causes if c.probability >= max(WORTH * top, 0.05)]
     commands = list(_more(found, asked)) if found.verdict == "cannot_tell" else []
     if found.too_fast:
-        sets = [word for one in asked.sets for word in ("--set", one)]
-        commands.append(shlex.join(["dpsim", "run", asked.scenario, *sets]))
+        commands.append(shlex.join(["dpsim", "run", asked.scenario, *_sets(asked)]))
     if found.only_faster:
         return list(dict.fromkeys([*commands, *_at_this_level(found, asked)]))
     for name in likely if found.verdict == "slow" else likely[:1]:
@@ -89,6 +88,10 @@ def _at_this_level(found: StepCheck, asked: AskedCheck) -> Iterator[str]:
         level = f"calibrate={{step_time: {seen.seconds:.6g} s, ranks: {seen.case.ranks}}}"
         sets = [word for one in (*asked.sets, level) for word in ("--set", one)]
         yield shlex.join(["dpsim", "run", asked.scenario, *sets])
+
+
+def _sets(asked: AskedCheck) -> list[str]:
+    return [word for one in asked.sets for word in ("--set", one)]
 
 
 def _ranks(point: tuple[str, str]) -> int:
@@ -137,6 +140,10 @@ def _of(name: str, found: StepCheck, asked: AskedCheck) -> list[str]:
         "throttled": ["nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"],
         "slow_rank": ["dpsim stragglers times.csv", "nvidia-smi -q -d CLOCK,PERFORMANCE"],
         "host_bound": [f"dpsim measure --world-size {case.ranks} -- python train.py"],
+        "full_memory": [
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",
+            shlex.join(["dpsim", "run", asked.scenario, *_sets(asked)]),
+        ],
         UNKNOWN: [f"dpsim measure --world-size {case.ranks} -- python train.py"],
         "slow_loader": [_quiet(asked)],
     }

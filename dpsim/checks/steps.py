@@ -26,7 +26,7 @@ import numpy as np
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment
 from dpsim.checks.beyond import Strengths, between, fault, student, unknown
-from dpsim.checks.hypotheses import HEALTHY, PRIORS, UNKNOWN, FaultVariant, hypotheses
+from dpsim.checks.hypotheses import HEALTHY, PRIORS, SOMETIMES, UNKNOWN, FaultVariant, hypotheses
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -242,7 +242,8 @@ class StepJudge:
         logs = {name: fault(rest, kinds, wide) for name, kinds in self.faults.items()}
         logs[UNKNOWN] = unknown(rest, covariance)
         weighed = {name: min(log, most) + math.log(PRIORS[name]) for name, log in logs.items()}
-        well, ill = 1.0 - sum(PRIORS.values()), sum(PRIORS[name] for name in logs)
+        possible = (p for name, p in PRIORS.items() if name in logs or name not in SOMETIMES)
+        well, ill = 1.0 - sum(possible), sum(PRIORS[name] for name in logs)
         return {"healthy": healthy + math.log(well), **weighed}, ill / (well + ill)
 
     def judged(self, seconds: Sequence[float]) -> StepCheck:

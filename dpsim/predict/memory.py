@@ -47,6 +47,11 @@ def memory_of(case: Case) -> MemoryUse:
     return max(uses, key=lambda use: use.total / use.capacity if use.capacity else use.total)
 
 
+def nearly_full(case: Case) -> bool:
+    """Whether the busiest rank may have too little memory: the high end does not fit."""
+    return memory_of(case).fits not in ("yes", None)
+
+
 def _memory_of(case: Case, job: Job, kind: int) -> MemoryUse:
     """Memory of a rank that does `job` on the device number `kind`."""
     strategy = case.scenario.strategy
