@@ -336,13 +336,13 @@ def test_experts_that_take_as_long_as_others_do_are_no_fault() -> None:
     """Published steps of many experts took 1.34 times what is predicted, and up to 2.14."""
     data = {
         "model": {"huggingface": "qwen3-30b-a3b", "sequence_length": 4096},
-        "cluster": {"machine": "dgx-h100", "ranks": 64}, "parallel": {"expert": 8},
+        "cluster": {"machine": "dgx-h100", "ranks": 16}, "parallel": {"expert": 8},
         "strategy": {"kind": "megatron"}, "precision": {"parameters": "bf16", "compute": "bf16"},
         "batch": {"per_device": 1},
     }  # fmt: skip
     bare = predict(data).document["points"][0]["step_time_s"]
     for factor, faults in ((1.3, []), (4.0, ["throttled"])):
-        step = {"step_time": f"{bare * factor} s", "ranks": 64}
+        step = {"step_time": f"{bare * factor} s", "ranks": 16}
         found = predict({**data, "calibrate": step}).level
         assert found is not None
         assert [one.fault for one in found.findings] == faults

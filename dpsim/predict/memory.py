@@ -48,8 +48,9 @@ def memory_of(case: Case) -> MemoryUse:
 
 
 def nearly_full(case: Case) -> bool:
-    """Whether the busiest rank may have too little memory: the high end does not fit."""
-    return memory_of(case).fits not in ("yes", None)
+    """Whether the busiest rank may have just enough memory: the high end does not fit, and the low
+    end does."""
+    return memory_of(case).fits in ("likely", "unlikely")
 
 
 def _memory_of(case: Case, job: Job, kind: int) -> MemoryUse:
