@@ -302,6 +302,7 @@ def test_the_result_is_a_scenario_that_runs_once_model_and_machine_are_named(
     account = bring("accelerate-fsdp.yaml", model="resnet50", machine="dgx-a100", beside=tmp_path)
     brought.save(account, out)
     assert read_scenario(out).points
+    assert read_scenario(out).scenario.recompute == "full_early_stop"  # NO_REENTRANT
     bare = bring("accelerate-fsdp.yaml")
     assert not brought.complete(bare)
     path = written(tmp_path, text_made(bare), "bare.yaml")

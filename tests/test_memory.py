@@ -42,7 +42,7 @@ from dpsim.planning.knobs import knob_of
 from dpsim.planning.largest import _easier
 from dpsim.predict.advice import advice
 from dpsim.predict.findings import of_level
-from dpsim.predict.memory import _stage_memory, memory_of, nearly_full
+from dpsim.predict.memory import _stage_memory, crowded, memory_of
 from dpsim.predict.prediction import predict
 from dpsim.predict.savings import SAVINGS
 from dpsim.report.sentences import advice_text
@@ -83,14 +83,22 @@ def test_a_pipeline_whose_memory_is_full_is_warned_of(runtime: str, said: int) -
 
 @pytest.mark.parametrize(
     ("runtime", "scale", "fault"),
-    [("42 GB", 5.0, "full_memory"), ("42 GB", 2.0, "throttled"), ("1 GB", 5.0, "throttled")],
+    [("38 GB", 5.0, "full_memory"), ("38 GB", 2.0, "throttled"), ("1 GB", 5.0, "throttled")],
 )
-def test_a_slow_calibrated_step_may_lack_memory(runtime: str, scale: float, fault: str) -> None:
-    loaded = read("gpt2-xl-kernels", [f"memory.runtime={runtime}"])
-    case = Case(loaded.points[0], loaded.base)
-    assert nearly_full(case) == (runtime == "42 GB")
-    (finding,) = of_level(case, scale)
+def test_a_slow_calibrated_step_of_a_pipeline_may_lack_memory(
+    runtime: str, scale: float, fault: str
+) -> None:
+    loaded = read("gpt3-175b-a100", [f"memory.runtime={runtime}", "sweep=null", "cluster.nodes=48"])
+    (finding,) = of_level(Case(loaded.points[0], loaded.base), scale)
     assert finding.fault == fault
+    assert "clocks held down" in finding.text
+
+
+def test_memory_of_no_pipeline_is_not_known_to_hold_up_steps() -> None:
+    loaded = read("gpt2-xl-kernels", ["memory.runtime=42 GB"])
+    case = Case(loaded.points[0], loaded.base)
+    assert memory_of(case).fits == "unlikely"
+    assert not crowded(case)
 
 
 # -- activations of a block -----------------------------------------------------------------------

@@ -747,6 +747,16 @@ def test_nvidias_pipelines_of_which_nothing_is_told_interleave(
 
 
 PLAIN, SEQUENCES, OVERLAPPED = (False, False), (True, False), (True, True)
+SPLIT = (
+    "sequence-parallel", "TP+PP+SP", "SP", "SP+TP", "TP=8, SP", "TP8-SP8", "sequence_parallel",
+    "sequence_parallel=True", "not Ulysses; sequence parallel",
+)  # fmt: skip
+UNSPLIT = (
+    "no sequence parallelism", "sequence parallel: off", "sequence parallelism disabled",
+    "without tensor/sequence parallelism", "no tp, no SP", "sequence_parallel=False",
+)  # fmt: skip
+BESIDE = ("tp-comm-overlap", "tp_comm_overlap", "ub_tp_comm_overlap=True", "SP, async TP")
+NOT_BESIDE = ("no tp-comm-overlap", "tp comm overlap off", "tp-comm-overlap: false")
 
 
 @pytest.mark.parametrize(
@@ -762,16 +772,18 @@ PLAIN, SEQUENCES, OVERLAPPED = (False, False), (True, False), (True, True)
             {"framework": "Megatron-LM", "strategy_detail": "TP with sequence parallelism"},
             [SEQUENCES],
         ),
-        ({"strategy_detail": "sequence-parallel"}, [SEQUENCES]),
-        ({"strategy_detail": "no sequence parallelism"}, [PLAIN]),
-        ({"strategy_detail": "tp-comm-overlap"}, [OVERLAPPED]),
+        ({"tensor_groups": "not stated"}, [OVERLAPPED, SEQUENCES, PLAIN]),
+        *(({"strategy_detail": text}, [OVERLAPPED, SEQUENCES]) for text in SPLIT),
+        *(({"strategy_detail": text}, [PLAIN]) for text in UNSPLIT),
+        *(({"strategy_detail": text}, [OVERLAPPED]) for text in BESIDE),
+        *(({"strategy_detail": text}, [SEQUENCES, PLAIN]) for text in NOT_BESIDE),
         ({"strategy_detail": "sequence parallel, no tp-comm-overlap"}, [SEQUENCES]),
         ({"tensor_groups": "plain"}, [PLAIN]),
         ({"tensor_groups": "sequence parallel"}, [SEQUENCES]),
         ({"framework": "DeepSpeed", "strategy_detail": "sequence parallel (Ulysses)"}, [PLAIN]),
     ],
 )
-def test_nvidias_tensor_groups_of_which_nothing_is_told_do_what_recipes_say(
+def test_nvidias_tensor_groups_of_which_not_all_is_told_do_what_recipes_say(
     tmp_path: Path, changes: dict[str, Any], groups: list[tuple[bool, bool] | None]
 ) -> None:
     row = {
@@ -788,6 +800,13 @@ def test_nvidias_tensor_groups_of_which_nothing_is_told_do_what_recipes_say(
         for own in split
     ]
     assert list(dict.fromkeys(told)) == groups
+
+
+def test_tensor_groups_that_are_not_read_are_refused(tmp_path: Path) -> None:
+    said = "tensor_groups: 'whatever' is not read; tp comm overlap, sequence parallel or plain is"
+    row = {"strategy_detail": "", "tp": 2, "dp": 4}
+    with pytest.raises(Refused, match=said):
+        point(tmp_path, **GPT | row | {"tensor_groups": "whatever"})
 
 
 @pytest.mark.parametrize(

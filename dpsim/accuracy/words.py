@@ -303,6 +303,7 @@ class StrategyWords:
     in_some_way: Words
     beside_computing: Words
     sequences: Words
+    plain_groups: Words
     submitted: Words
     submitted_by: Words
     overlapped_sums: Words

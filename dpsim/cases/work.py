@@ -27,7 +27,7 @@ from dpsim.models.compute import DEFAULT_EFFICIENCY, WHOLE, LayerTime, Shares, l
 from dpsim.models.execution import Execution, executed, floor_of, knows, reached
 from dpsim.models.few_bits import grouped_share, kept_wide, products_share
 from dpsim.models.precision import Precision, PrecisionSpec
-from dpsim.models.recomputing import Recompute
+from dpsim.models.recomputing import Recompute, stopping
 from dpsim.models.section import load
 from dpsim.models.sums import GradientSums
 from dpsim.models.sums import added as added_up
@@ -88,6 +88,7 @@ class ModelWork:
             model, self.execution, kind, self.device, own.compute,
             autocast=cast, rated=self.rated, fused=self.fused,
         )  # fmt: skip
+        made = stopping(made, own.compute, compiled=bool(self.execution.compile))
         return added_up(kept_wide(made, own), self.sums, own)
 
     def times(

@@ -16,7 +16,7 @@ from dpsim.cases.variant import Variant
 from dpsim.checks.faults import faults
 from dpsim.core.record import Refused
 from dpsim.predict.collective import Setup
-from dpsim.predict.memory import nearly_full
+from dpsim.predict.memory import crowded
 
 #: a case, and which of the measured points it is of (fewest ranks first) -> the case with the fault
 Change = Callable[[Case, int], Case]
@@ -36,7 +36,7 @@ PRIORS = {
     "full_memory": 0.04,
     UNKNOWN: 0.03,
 }
-#: what only some runs can have, and has no share where they cannot
+#: what so few runs can have that it has no share where they cannot
 SOMETIMES = ("full_memory",)
 MEANINGS = {
     "slow_loader": "reading and decoding of samples holds up steps",
@@ -90,7 +90,7 @@ def hypotheses(cases: Sequence[Case]) -> Iterator[FaultVariant]:
     """All faults that `cases` (one per measured point) can have, in the strengths that are played;
     those of a kind one after the other, the weakest first."""
     yield from (FaultVariant("throttled", _throttled(factor)) for factor in THROTTLED)
-    if any(nearly_full(case) for case in cases):
+    if any(crowded(case) for case in cases):
         yield from (FaultVariant("full_memory", _pressed(factor)) for factor in FULL)
     starts = sorted({case.ranks for case in cases if case.ranks > 1})
     for first in starts:  # the slow one may be among the ranks that came last
@@ -114,7 +114,7 @@ def _throttled(factor: float) -> Change:
 def _pressed(factor: float) -> Change:
     """Computing waits for memory where there may be too little."""
     slow = _throttled(factor)
-    return lambda case, place: slow(case, place) if nearly_full(case) else case
+    return lambda case, place: slow(case, place) if crowded(case) else case
 
 
 def _one_slow(factor: float, first: int) -> Change:

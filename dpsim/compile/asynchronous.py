@@ -40,7 +40,7 @@ from dpsim.compile.context import Passes, PassPost, Posts
 from dpsim.compile.job import Job
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.adapters import is_adapter
-from dpsim.models.recomputing import done_again, stops_early
+from dpsim.models.recomputing import exchanged_again
 from dpsim.models.weights import owned
 
 #: bytes that ranks gather and scatter for a layer, of (job, layer, whether forward)
@@ -67,9 +67,9 @@ class TensorPasses(Passes):
         ahead = self._posts(job, layer, times.forward, forward=True) if self.cut else ()
         if kind == "F":
             return ahead
-        again = done_again(layer, self.recompute)
-        repeated = ahead[:1] if stops_early(layer, self.recompute) else ahead * again
-        whole = max(times.backward - times.forward * again, 0.0)
+        gathers, sums = exchanged_again(layer, self.recompute, sequence=self.sequence)
+        repeated = ahead[:1] * gathers + ahead[1:] * sums
+        whole = max(times.backward - times.again, 0.0)
         back = whole * for_inputs(layer)
         if self.overlapped and not waits(job.model, layer):
             return repeated + self._gradients(

@@ -367,7 +367,7 @@ class ContextPasses(Passes):
         if kind == "F":
             return ahead
         again = done_again(layer, self.recompute)
-        back = max(times.backward - times.forward * again, 0.0)
+        back = max(times.backward - times.again, 0.0)
         return ahead * again + own.backward(work, job.samples, back, width)
 
 

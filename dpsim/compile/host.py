@@ -34,7 +34,8 @@ def _issue_time(layer: Layer, each: float, recompute: Recompute) -> LayerTime:
     elif recompute == "selective":
         again = layer.again_kernels
     backward = layer.launched_backward + again
-    return LayerTime(each * layer.kernels, each * backward, "host", layer.weight_share)
+    repeated = each * again
+    return LayerTime(each * layer.kernels, each * backward, "host", layer.weight_share, repeated)
 
 
 def issued(program: Program, issuing: Program, launch: float, updates: int = 1) -> Program:

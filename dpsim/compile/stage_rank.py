@@ -17,7 +17,7 @@ from dpsim.compile.step import Issue
 from dpsim.core.dtypes import operand_bytes, working_bytes
 from dpsim.models import Layer
 from dpsim.models.few_bits import is_cast
-from dpsim.models.recomputing import done_again, stops_early
+from dpsim.models.recomputing import exchanged_again
 
 #: how listings call operations of a tensor group
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR"}
@@ -209,32 +209,22 @@ def waited_for(
 
     One all-reduce per layer and pass that ends or begins with a split matrix; with sequence
     parallelism an all-gather and a reduce-scatter instead, of which overlapped gradients leave
-    backward the gather.  Backward repeats those of a layer that it computes again; by operator the
-    gathers, where what is reduce-scattered is kept (torchtitan's list of operations that are saved
-    has reduce_scatter_tensor, and no gather and no all_reduce: pytorch/torchtitan at 018740b,
-    torchtitan/models/llama3/infra/parallelize.py).
+    backward the gather.  Backward repeats those of what it computes again.
     """
     found: dict[tuple[str, float], int] = {}
     for i in layers:
         layer = job.model.layers[i]
         if layer.experts and layout.mesh.expert_tensor < layout.mesh.tensor:
             continue  # each has its own experts whole
-        kept = layout.recompute == "selective_op" and layer.op_flop > 0
-        again = kept or done_again(layer, layout.recompute)
-        for way in (True,) if forward else (False, True) if again else (False,):
+        gathers, sums = exchanged_again(layer, layout.recompute, sequence=layout.sequence)
+        waited = not layout.overlapped or waits(job.model, layer)
+        own = [(True, True, True)] if forward else [(False, True, waited), (True, gathers, sums)]
+        for way, gathering, summing in own:
             gathered, size = _exchanged(job, layer, forward=way)
             if not (gathered or size):
                 continue
-            sums = way or not layout.overlapped or waits(job.model, layer)
-            sums = sums and not (way and not forward and _unsummed(layout, layer))
-            sent = [("all_gather", gathered)] * layout.sequence
-            sent += [("reduce_scatter" if layout.sequence else "all_reduce", size)] * sums
+            sent = [("all_gather", gathered)] * (layout.sequence and gathering)
+            sent += [("reduce_scatter" if layout.sequence else "all_reduce", size)] * summing
             for one in sent:
                 found[one] = found.get(one, 0) + 1
     return found
-
-
-def _unsummed(layout: Layout, layer: Layer) -> bool:
-    """Whether what backward computes again of `layer` is not summed once more."""
-    kept = layout.recompute == "selective_op" and layout.sequence
-    return kept or stops_early(layer, layout.recompute)

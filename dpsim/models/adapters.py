@@ -152,7 +152,7 @@ class Adapters:
             activations=layer.activations + kept,
             activations_selective=layer.activations_selective + kept,
             op_flop=layer.op_flop + flop * bool(layer.op_flop),
-            last_flop=layer.last_flop * (_last_product(plain) not in chosen),
+            last_flop=_spared(layer, plain, chosen),
             saved=tuple(self._kept_for(one, chosen) for one in layer.saved),
             once=once,
             scratch=scratch,
@@ -166,10 +166,12 @@ class Adapters:
         )
 
 
-def _last_product(layer: Layer) -> Tensor | None:
-    """The weight of a layer's last product."""
-    matrices = [tensor for tensor in layer.tensors if len(tensor.shape) > 1]
-    return matrices[-1] if matrices else None
+def _spared(layer: Layer, plain: Layer, chosen: list[Tensor]) -> float:
+    """FLOP of the product that ends `plain`, if it still does: no adapter is beside it, and it is
+    torch's own (that of a quantised matrix is bitsandbytes')."""
+    matrices = [tensor for tensor in plain.tensors if len(tensor.shape) > 1]
+    ended = not layer.quantised and not any(tensor in chosen for tensor in matrices[-1:])
+    return layer.last_flop * ended
 
 
 def is_adapter(tensor: Tensor) -> bool:

@@ -93,19 +93,22 @@ WHOLE = Shares()
 
 @dataclass(frozen=True)
 class LayerTime:
-    """Duration of one micro-batch's passes through one layer [s], what bounds them, and the share
-    of backward that makes gradients of weights (no later stage waits for it)."""
+    """Duration of one micro-batch's passes through one layer [s], what bounds them, the share of
+    backward that makes gradients of weights (no later stage waits for it), and what of it computes
+    again what forward did [s]."""
 
     forward: float
     backward: float
     bound: str
     weight_share: float = 0.5
+    again: float = 0.0
 
     def scaled(self, factor: float) -> LayerTime:
         """The same work, `factor` times as long."""
-        return LayerTime(
-            self.forward * factor, self.backward * factor, self.bound, self.weight_share
+        forward, backward, again = (
+            seconds * factor for seconds in (self.forward, self.backward, self.again)
         )
+        return LayerTime(forward, backward, self.bound, self.weight_share, again)
 
 
 def layer_times(
@@ -364,7 +367,7 @@ def _with_again(
     share = layer.weight_share
     if again or adding:
         share = (share * (backward - adding) + adding) / (backward + again)
-    return LayerTime(forward, backward + again, own.bound, share)
+    return LayerTime(forward, backward + again, own.bound, share, again)
 
 
 #: bytes read and written per parameter by one update in fp32: (p, g) -> p; (p, g, m) -> (p, m);

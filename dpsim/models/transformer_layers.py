@@ -56,7 +56,8 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
   first and third); all else is done again.  What no backward needs, the output of down, a compiler
   leaves out.
 * Stopping early (`recompute: full_early_stop`) leaves out the product that ends the feed-forward
-  part, whose output no backward needs unless a dropout, whose mask is drawn again, follows it.
+  part, whose output no backward needs unless a dropout, whose mask is drawn again, or a norm, whose
+  input it is, follows it.
 * Backward of a half has at one time the gradients of its output and of what is inside: (q, k, v and
   attention's output, or those of the product, of gate and of up).
 * Torch's own modules (`memory: {kernels: eager}`; `tests/data/memory`) keep silu(gate) of a gated
@@ -89,7 +90,8 @@ class Block:
     half; `head_norms` says that q and k are normalised; `window` the tokens one token looks back
     at (0: all).  `stored` says that scores are stored (no flash attention), `score_dropout` that
     they have a dropout of their own, `wide` that their softmax is torch's, in 32 bit, beside
-    kernels for scale and mask.  `composed` says that torch makes the activation of eight kernels.
+    kernels for scale and mask.  `normed` says that a norm follows the feed-forward part, `composed`
+    that torch makes the activation of eight kernels.
     """
 
     hidden: int
@@ -107,6 +109,7 @@ class Block:
     window: int = 0
     stored: bool = False
     score_dropout: bool = False
+    normed: bool = False
     wide: bool = False
     composed: bool = False
 
@@ -259,7 +262,7 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
         activations_op=float(tokens * f),
         eager_op=float(tokens * h * b.gated),
         op_flop=2.0 * tokens * h * f,
-        last_flop=2.0 * tokens * h * f * (not b.dropout),
+        last_flop=2.0 * tokens * h * f * (not (b.dropout or b.normed or b.norms > 1)),
         inside=float(tokens * ((3 if b.gated else 2) * f + h)),
         eager=float(tokens * f * b.gated),
         rms=float(tokens * h * b.norms * b.gated),

@@ -12,7 +12,7 @@ from typing import Literal
 from dpsim.cases.case import Case
 from dpsim.core.lean import dataclass
 from dpsim.predict.fit import SLICED, PointsFit
-from dpsim.predict.memory import nearly_full
+from dpsim.predict.memory import crowded
 from dpsim.predict.routing import level_range
 from dpsim.predict.uncertainty import collectives_range
 from dpsim.predict.widths import sliced
@@ -24,8 +24,7 @@ FaultName = Literal[
 #: between nodes: beyond this it is another network, below it may be others on the same one.  TCP
 #: over one interface instead of InfiniBand on all NICs is a factor of 8 to 40
 OTHER_NETWORK = 4.0
-#: times as long as modelled that steps of full memory take at least, of which 4.6 to 8.5 are known
-#: (docs/assumptions.md, A99)
+#: times as long as modelled from which on steps may have been of full memory (A99)
 PRESSED = 3.0
 #: least share of its prior's variance that points must take from a number to speak of it
 LEARNED = 0.3
@@ -55,11 +54,8 @@ def of_level(case: Case, scale: float) -> Iterator[CalibrationFinding]:
         images = case.model.sample == "image" and case.scenario.input is None
         fault: FaultName = "slow_loader" if images else "throttled"
         why = "decoding of images" if images else "clocks held down (heat, power)"
-        if scale > PRESSED and nearly_full(case):
-            fault, why = (
-                "full_memory",
-                "memory that is full, of which blocks are freed and asked for",
-            )
+        if scale > PRESSED and crowded(case):
+            fault, why = "full_memory", f"blocks of full memory, freed and asked for again, {why}"
         yield CalibrationFinding(
             fault, scale, f"calibrated compute is x {scale:.3g} of modelled, and for 19 of 20 "
             f"published runs no more than x {high:.2g}: {why}, or another device, dtype or batch",

@@ -20,6 +20,10 @@ from dpsim.models.memory import (
     memory_use,
 )
 
+#: stages of pipelines from which on runs of full memory are known to be slow, 4.6 to 8.5 times as
+#: long as modelled (docs/assumptions.md, A99)
+CROWDED = 4
+
 
 class Instant(NamedTuple):
     """A moment of a step: the total [B], and what it is made of, named when it is asked for: the
@@ -47,10 +51,14 @@ def memory_of(case: Case) -> MemoryUse:
     return max(uses, key=lambda use: use.total / use.capacity if use.capacity else use.total)
 
 
-def nearly_full(case: Case) -> bool:
-    """Whether the busiest rank may have just enough memory: the high end does not fit, and the low
-    end does."""
-    return memory_of(case).fits in ("likely", "unlikely")
+def crowded(case: Case) -> bool:
+    """Whether steps may wait for memory: of torch's pipelines of `CROWDED` stages and more on GPUs
+    of which the high end does not fit, and the low end does."""
+    device = case.device
+    if device is None or case.mesh.pipeline < CROWDED:
+        return False
+    torch = device.compute_capability > 0 or device.generation.startswith("cdna")
+    return torch and memory_of(case).fits in ("likely", "unlikely")
 
 
 def _memory_of(case: Case, job: Job, kind: int) -> MemoryUse:

@@ -19,7 +19,7 @@ from dpsim.models.memory import UNFIT, UNFIT_WORDS
 from dpsim.predict import lived, startup, training_run
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level, above_peak
-from dpsim.predict.memory import memory_of
+from dpsim.predict.memory import CROWDED, crowded, memory_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
@@ -27,8 +27,6 @@ from dpsim.predict.routing import found_of_experts, level_range
 from dpsim.predict.unused import unused
 from dpsim.predict.widths import doubt_of, sliced
 
-#: stages of pipelines from which on runs of full memory are known to be slow (A99)
-_CROWDED = 4
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
 
@@ -261,11 +259,11 @@ def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
             words = UNFIT_WORDS[used.fits]
             yield f"{point.ranks} ranks: {words}, {short:.1f} GB short of {there:.1f} GB"
             yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(one.case))
-        elif used is not None and used.fits == "likely" and one.case.mesh.pipeline >= _CROWDED:
+        elif used is not None and crowded(one.case):
             taken, there = used.total / 1e9, (used.capacity or 0) / 1e9
             yield (
-                f"{point.ranks} ranks: {taken:.1f} of {there:.1f} GB are taken; published "
-                f"pipelines of {_CROWDED} stages and more with full memory took 5 to 9 times as "
+                f"{point.ranks} ranks: about {taken:.1f} of {there:.1f} GB are taken; published "
+                f"pipelines of {CROWDED} stages and more with full memory took 5 to 9 times as "
                 "long (torch's allocator frees blocks and asks for them again)"
             )
 

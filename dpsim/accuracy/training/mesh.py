@@ -243,7 +243,18 @@ def _tensor_groups(row: TrainingRow) -> dict[str, bool]:
     """What the tensor groups of `row` do, as keys of `parallel`: whether they split sequences too,
     exchange beside computing, and, whatever the strategy, sum gradients beside products."""
     words, own = vocabulary().strategies, _framework(row)
-    said = f"{row.text('strategy_detail')} {row.text('tensor_groups')}".lower()
+    named = row.text("tensor_groups").lower()
+    if words.plain_groups.search(named):
+        said = ""
+    elif (
+        named
+        and not words.unsaid.search(named)
+        and not any(rule.search(named) for rule in (words.beside_computing, words.sequences))
+    ):
+        message = f"{named[:60]!r} is not read; tp comm overlap, sequence parallel or plain is"
+        raise Refused(message, ("tensor_groups",))
+    else:
+        said = f"{row.text('strategy_detail').lower()} | {named}"
     beside = bool(words.beside_computing.search(said)) or _submitted(row)
     splitting = (words.torch_mesh, words.splits_sequences, words.sequences)
     found: dict[str, bool] = {}

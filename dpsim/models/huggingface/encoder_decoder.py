@@ -167,7 +167,7 @@ def _bart_block(config: Config, part: str, h: int) -> Block:
     d = config.share(h, heads, "d_model", f"{part}_attention_heads")
     return Block(
         h, heads, heads, d, config.size(f"{part}_ffn_dim"), causal=part == "decoder",
-        dropout=config.dropout("dropout", 0.1), stored=config.stored, wide=config.wide,
+        dropout=config.dropout("dropout", 0.1), stored=config.stored, wide=config.wide, normed=True,
         score_dropout=config.dropout("attention_dropout", 0.0),
     )  # fmt: skip
 

@@ -157,7 +157,7 @@ def _block(config: Config) -> Block:
     d = config.share(h, heads, "hidden_size", "num_attention_heads")
     return Block(
         h, heads, heads, d, config.size("intermediate_size"), causal=False,
-        stored=config.stored, wide=config.wide,
+        stored=config.stored, wide=config.wide, normed=True,
         dropout=config.dropout("hidden_dropout_prob", 0.1),
         score_dropout=config.dropout("attention_probs_dropout_prob", 0.1),
     )  # fmt: skip
@@ -201,7 +201,7 @@ def distilbert(config: Config) -> Parts:
     f = config.size("hidden_dim")
     block = Block(
         h, heads, heads, d, f, causal=False, dropout=config.dropout("dropout", 0.1),
-        stored=config.stored, wide=config.wide,
+        stored=config.stored, wide=config.wide, normed=True,
         score_dropout=config.dropout("attention_dropout", 0.1),
     )  # fmt: skip
     vocabulary, places = config.size("vocab_size"), config.positions("max_position_embeddings")

@@ -64,6 +64,7 @@ def opt(config: Config) -> Parts:
     drop, width = config.dropout("dropout", 0.1), config.size("word_embed_proj_dim", default=h)
     block = Block(
         h, heads, heads, head_dim, config.size("ffn_dim"), dropout=drop,
+        normed=not config.flag("do_layer_norm_before", True),
         stored=config.stored, wide=config.wide,
         score_dropout=config.dropout("attention_dropout", 0.0),
     )  # fmt: skip

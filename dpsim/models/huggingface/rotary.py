@@ -91,7 +91,7 @@ def block_of(family: Rotary, config: Config) -> Block:
         h, heads, kv_heads, head_dim, config.size("intermediate_size"),
         gated=True, rotary=True, dropout=family.fused and config.dropout("resid_pdrop", 0.0),
         products=1 if family.fused else 3, norms=family.norms, head_norms=family.head_norms,
-        stored=config.stored, wide=config.wide,
+        stored=config.stored, wide=config.wide, normed=family.behind,
         score_dropout=config.dropout("attention_dropout", 0.0),
     )  # fmt: skip
 
