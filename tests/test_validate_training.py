@@ -754,8 +754,12 @@ SPLIT = (
 UNSPLIT = (
     "no sequence parallelism", "sequence parallel: off", "sequence parallelism disabled",
     "without tensor/sequence parallelism", "no tp, no SP", "sequence_parallel=False",
+    "sequence parallel not used", "no pipeline or sequence parallel",
 )  # fmt: skip
-BESIDE = ("tp-comm-overlap", "tp_comm_overlap", "ub_tp_comm_overlap=True", "SP, async TP")
+BESIDE = (
+    "tp-comm-overlap", "tp_comm_overlap", "ub_tp_comm_overlap=True", "SP, async TP", "userbuffers",
+    "TP communication overlap", "TP comm. overlap", "overlap TP comm",
+)  # fmt: skip
 NOT_BESIDE = ("no tp-comm-overlap", "tp comm overlap off", "tp-comm-overlap: false")
 
 
@@ -778,6 +782,8 @@ NOT_BESIDE = ("no tp-comm-overlap", "tp comm overlap off", "tp-comm-overlap: fal
         *(({"strategy_detail": text}, [OVERLAPPED]) for text in BESIDE),
         *(({"strategy_detail": text}, [SEQUENCES, PLAIN]) for text in NOT_BESIDE),
         ({"strategy_detail": "sequence parallel, no tp-comm-overlap"}, [SEQUENCES]),
+        ({"strategy_detail": "neither sequence parallel nor tp comm overlap"}, [PLAIN]),
+        ({"framework": "NeMo2.0"}, [OVERLAPPED, SEQUENCES, PLAIN]),
         ({"tensor_groups": "plain"}, [PLAIN]),
         ({"tensor_groups": "sequence parallel"}, [SEQUENCES]),
         ({"framework": "DeepSpeed", "strategy_detail": "sequence parallel (Ulysses)"}, [PLAIN]),
@@ -1989,7 +1995,9 @@ def test_a_precision_that_is_not_read_is_no_fp16(tmp_path: Path) -> None:
     ("cells", "kept"),
     [
         ({"act_ckpt": "on"}, "full"), ({"act_ckpt": "every layer"}, "full"),
-        ({"act_ckpt": "✓"}, "full"),
+        ({"act_ckpt": "✓"}, "full"), ({"act_ckpt": "full_early_stop"}, "full_early_stop"),
+        ({"act_ckpt": "full (use_reentrant=False)"}, "full_early_stop"),
+        ({"act_ckpt": "full, non-reentrant"}, "full_early_stop"),
         ({"act_ckpt": "yes, selective"}, "selective"), ({"act_ckpt": "SAC"}, "selective"),
         ({"act_ckpt": "no"}, "none"), ({"strategy": "FSDP + activation checkpointing"}, "full"),
         ({"strategy": "FSDP without activation checkpointing"}, "none"),

@@ -48,6 +48,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_drawn(cases),
         *_uneven(cases, good),
         *_unfit(outcomes),
+        *(_crowded(outcomes) if found is None else ()),
         *(unused(good[0]) if good else ()),
         *_strategy_notes(good),
         *_unsettled(good),
@@ -259,10 +260,16 @@ def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
             words = UNFIT_WORDS[used.fits]
             yield f"{point.ranks} ranks: {words}, {short:.1f} GB short of {there:.1f} GB"
             yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(one.case))
-        elif used is not None and crowded(one.case):
+
+
+def _crowded(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Pipelines that may wait for memory, where no measured step says that they do not."""
+    for one in outcomes:
+        used = one.memory
+        if used is not None and used.fits == "likely" and crowded(one.case):
             taken, there = used.total / 1e9, (used.capacity or 0) / 1e9
             yield (
-                f"{point.ranks} ranks: about {taken:.1f} of {there:.1f} GB are taken; published "
+                f"{one.point.ranks} ranks: about {taken:.1f} of {there:.1f} GB taken; published "
                 f"pipelines of {CROWDED} stages and more with full memory took 5 to 9 times as "
                 "long (torch's allocator frees blocks and asks for them again)"
             )
