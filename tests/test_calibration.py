@@ -852,6 +852,8 @@ def test_the_how_to_page_does_what_it_says(tmp_path: Path, monkeypatch: Any, cap
     text = (ROOT / "docs" / "howto" / "calibrate.md").read_text(encoding="utf-8")
     for name, block in re.findall(r"```\w+\n# ([\w.-]+)\n(.*?)```", text, flags=re.DOTALL):
         (tmp_path / name).write_text(block, encoding="utf-8")
+    for name, block in re.findall(r"\(`([\w.-]+)`\):\n\n```csv\n(.*?)```", text, flags=re.DOTALL):
+        (tmp_path / name).write_text(block, encoding="utf-8")
     samples = {"all_reduce.txt": H100, "trace.json.gz": "hta-nccl_data.json.gz"}
     for name, sample in samples.items():
         (tmp_path / name).write_bytes((DATA / sample).read_bytes())
