@@ -32,7 +32,7 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks, batched
-from dpsim.checks.hypotheses import PRIORS, UNKNOWN
+from dpsim.checks.hypotheses import PRIORS, SOMETIMES, UNKNOWN
 from dpsim.checks.steps import StepCheck, check_steps
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -49,8 +49,8 @@ Draw = np.random.Generator
 
 VISION = {"optimizer": {"kind": "momentum"}, "precision": {"compute": "fp16"}}
 TEXT = {"optimizer": {"kind": "adam"}, "precision": {"compute": "fp16"}}
-#: faults that are injected: all that can be played
-INJECTED = tuple(name for name in PRIORS if name != UNKNOWN)
+#: faults that are injected: all that can be played on machines without a pipeline
+INJECTED = tuple(name for name in PRIORS if name not in (UNKNOWN, *SOMETIMES))
 #: what is trained where: model and the samples of a rank, then clusters and their counts of ranks
 Trained = Sequence[tuple[Data, tuple[int, ...]]]
 TRAINED: Trained = (
@@ -211,6 +211,8 @@ def _links(fault: str, real: Case, stream: Draw) -> Data:
     assert said is not None
     if fault == "shared_link":
         return {"inter_node_bandwidth": said * float(stream.uniform(0.12, 0.5))}
+    if fault != "wrong_nic":
+        raise KeyError(fault)
     if stream.random() < 0.5:
         slow = float(stream.choice([1e9, 10e9])) / 8 * float(stream.uniform(0.8, 1.0))
         return {"inter_node_bandwidth": slow, "nics_per_node": 1, "inter_node_kind": "ethernet"}
