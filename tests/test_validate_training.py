@@ -714,6 +714,16 @@ def test_nvidias_code_for_mlperf_interleaves_chunks_of_two_blocks(
     assert any(assumed in note for note in found.notes) is not stated
 
 
+def nvidias(folder: Path, cells: dict[str, Any]) -> list[dict[str, Any]]:
+    """Scenarios of all readings of a GPT-3 that NVIDIA's code trains on 16 GPUs."""
+    row = {
+        "framework": "NVIDIA NeMo", "strategy_detail": "", "model": "GPT-3 175B", "dp": 2,
+        "total_gpus": 16, "nodes": 2, "global_batch": 128, "grad_accum": "",
+    }  # fmt: skip
+    only = row_of(folder, **GPT | row | cells)
+    return [measured_case(only, reading=one).data for one in platform_of(only).readings]
+
+
 @pytest.mark.parametrize(
     ("changes", "chunks"),
     [
@@ -737,12 +747,7 @@ def test_nvidias_code_for_mlperf_interleaves_chunks_of_two_blocks(
 def test_nvidias_pipelines_of_which_nothing_is_told_interleave(
     tmp_path: Path, changes: dict[str, Any], chunks: list[int]
 ) -> None:
-    row = {
-        "framework": "NVIDIA NeMo", "strategy_detail": "", "model": "GPT-3 175B", "tp": 1, "pp": 8,
-        "dp": 2, "total_gpus": 16, "nodes": 2, "global_batch": 128, "grad_accum": "",
-    }  # fmt: skip
-    only = row_of(tmp_path, **GPT | row | changes)
-    found = [measured_case(only, reading=one).data for one in platform_of(only).readings]
+    found = nvidias(tmp_path, {"tp": 1, "pp": 8} | changes)
     assert list(dict.fromkeys(data["schedule"].get("chunks", 0) for data in found)) == chunks
 
 
@@ -792,12 +797,7 @@ NOT_BESIDE = ("no tp-comm-overlap", "tp comm overlap off", "tp-comm-overlap: fal
 def test_nvidias_tensor_groups_of_which_not_all_is_told_do_what_recipes_say(
     tmp_path: Path, changes: dict[str, Any], groups: list[tuple[bool, bool] | None]
 ) -> None:
-    row = {
-        "framework": "NVIDIA NeMo", "strategy_detail": "", "model": "GPT-3 175B", "tp": 8, "pp": 1,
-        "dp": 2, "total_gpus": 16, "nodes": 2, "global_batch": 128, "grad_accum": "",
-    }  # fmt: skip
-    only = row_of(tmp_path, **GPT | row | changes)
-    found = [measured_case(only, reading=one).data for one in platform_of(only).readings]
+    found = nvidias(tmp_path, {"tp": 8, "pp": 1} | changes)
     split = (data.get("parallel", {}) for data in found)
     told = [
         tuple(bool(own.get(key)) for key in ("sequence_parallel", "async_tensor_parallel"))

@@ -23,16 +23,17 @@ def bend(answer: Answer) -> list[str]:
     if isinstance(laws, NoLaws):
         return _meshed_bend(good) if _split(answer) else []
     if laws.bend is None:
-        lowest = min(good, key=lambda p: p.efficiency or 0.0)
-        return [
-            f"The curve does not bend: efficiency stays above 90 % "
-            f"(lowest {percent(lowest.efficiency)} at {ranks(lowest.ranks)})."
-        ]
+        return [f"The curve does not bend: efficiency stays above 90 % ({_lowest(good)})."]
     cause = PARTS.get(laws.bend.part, clean(laws.bend.part))
     return [
         f"The curve bends at {ranks(laws.bend.ranks)}: efficiency first falls below 90 % there, "
         f"mostly because of {cause}."
     ]
+
+
+def _lowest(good: Sequence[Point]) -> str:
+    lowest = min(good, key=lambda p: p.efficiency or 0.0)
+    return f"lowest {percent(lowest.efficiency)} at {ranks(lowest.ranks)}"
 
 
 def _split(answer: Answer) -> bool:
@@ -45,9 +46,7 @@ def _meshed_bend(good: Sequence[Point]) -> list[str]:
     """Where ranks that share a model do less, and what of their step has grown most."""
     first, low = good[0], next((p for p in good if (p.efficiency or 0.0) < BENT), None)
     if low is None:
-        lowest = min(good, key=lambda p: p.efficiency or 0.0)
-        where = f"lowest {percent(lowest.efficiency)} at {ranks(lowest.ranks)}"
-        return [f"Efficiency stays above 90 % ({where})."]
+        return [f"Efficiency stays above 90 % ({_lowest(good)})."]
     shares = {
         name: [getattr(p.parts, key) / p.step_time_s for p in (first, low)]
         for key, name in SPLIT.items() if key != "compute_s"
