@@ -145,6 +145,14 @@ def test_calibration_at_many_ranks_leaves_communication_alone() -> None:
     assert points[0]["step_time_s"] < 0.150
 
 
+def test_a_level_is_found_beyond_where_the_loader_bounds_the_step() -> None:
+    """64 images take the loader 0.4 s, whatever compute takes below that; rounding is no slope."""
+    for rate in ("160 images/s", "159.7 images/s", "160.3 images/s"):
+        fed = {"rate": rate}
+        points = answer(RESNET, input=fed, calibrate={"step_time": "600 ms"})["points"]
+        assert points[0]["step_time_s"] == pytest.approx(0.6, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("step", "message"),
     [("1 us", "shorter than what communication and the optimizer alone"), ("5 ms", "peak")],

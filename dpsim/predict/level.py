@@ -34,6 +34,8 @@ from dpsim.predict.widths import Reference, reference
 ALMOST_NONE = 1e-9
 #: how many times further up a root is looked for where times say nothing of where it is
 _FARTHER = 4.0
+#: what rounding makes of one step played twice, over it
+_ROUNDING = 1e-12
 
 _FASTER = (
     "if it ran in a faster dtype (autocast, tf32), say so (precision.compute; in a table column "
@@ -283,7 +285,8 @@ def _solve(
         if others:
             rise = known[others[0]] - known[one]
             away = (others[0] - one) * (target - known[one])
-            guess = one + away / rise if rise else least
+            # where something else bounds the step, it is flat but for rounding
+            guess = one + away / rise if abs(rise) > _ROUNDING * target else least
         guess = _inside(known, guess, target, least)
         if guess in known:
             break
