@@ -198,6 +198,7 @@ JITTER = "variability={jitter: 0.02, steps: 4}"
     [
         ("quickstart", [], [LATENCY, SPEED], 8),
         ("vgg16-10gbe", ["cluster.ranks=16"], [SPEED, "batch.per_device=2:16:2"], 20),
+        ("gpt2-xl-kernels", [], [SPEED, "batch.per_device=1:8:1"], 20),
         ("vgg16-10gbe", ["cluster.ranks=16"], [SERIAL, "compute.contention=0:50:10 %"], 30),
         ("vgg16-10gbe", ["cluster.ranks=32"], [STRATEGIES, SPEED, LATENCY], 50),
         ("quickstart", [MESH, "batch={global: 64, accumulation: 8}"], [SPEED, LATENCY], 30),

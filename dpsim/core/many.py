@@ -261,6 +261,13 @@ def longest(times: Mapping[str, float]) -> tuple[float, str]:
     return times[name], name
 
 
+def longer(one: tuple[float, str], other: tuple[float, str]) -> tuple[float, str]:
+    """The longer of two times with their names; the first of equal ones."""
+    if isinstance(one[0], Many) or isinstance(other[0], Many):
+        return larger(one[0], other[0]), Unsaid()
+    return one if one[0] >= other[0] else other
+
+
 def root(value: float) -> float:
     """The square root of a number, or of many."""
     return value.root() if isinstance(value, Many) else math.sqrt(value)

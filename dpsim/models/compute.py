@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from dpsim.core.dtypes import QUANTISED, operand_bytes, rest_of, working_bytes
 from dpsim.core.lean import dataclass
-from dpsim.core.many import longest
+from dpsim.core.many import longer, longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.execution import WIDE
@@ -190,9 +190,9 @@ class Roofline:
             {"compute": computed + weights * own.apart, "memory_bandwidth": moved}
         )
         streamed = self.moving(own.streamed) / STREAMED
-        bound = longest({bound: busy + attention, "memory_bandwidth": streamed})[1]
+        bound = longer((busy + attention, bound), (streamed, "memory_bandwidth"))[1]
         launches = kernels * self.device.launch_overhead
-        return longest({bound: busy + attention + streamed, "host": launches})
+        return longer((busy + attention + streamed, bound), (launches, "host"))
 
     @property
     def peak(self) -> float:
