@@ -557,3 +557,6 @@ def test_groups_that_full_nodes_cut_are_told_with_what_keeps_them_whole(tmp_path
         cut = [text for text in said if "lie across nodes" in text]
         assert bool(cut) == (cluster is filled)
         assert all("cluster.nodes: 2 with gpus_per_node: 64" in text for text in cut)
+        left = [text for text in said if "leave 56 to the last" in text]
+        assert bool(left) == (cluster is filled)
+        assert all("cluster.nodes: 2 with gpus_per_node: 64 gives all" in text for text in left)

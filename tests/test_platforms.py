@@ -485,6 +485,20 @@ def test_the_nodes_of_an_nvlink_domain_all_have_nics() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ranks", "each"),
+    [(72, 72), (144, 72), (512, 64), (2560, 64), (1152, 72), (2496, 64), (76, 72)],
+)
+def test_nvlink_domains_of_which_not_all_is_used_have_as_many_each(ranks: int, each: int) -> None:
+    """The fewest domains that allow it in whole servers of four; 76 leave more than half empty."""
+    (found,) = platform(
+        accelerator="GB200", gpus_per_node=4, nodes=ranks // 4, ranks=ranks
+    ).readings
+    assert found.cluster["gpus_per_node"] == each
+    assumed = [note for note in found.notes if "of each domain are assumed" in note]
+    assert bool(assumed) == (each != 72)
+
+
+@pytest.mark.parametrize(
     ("text", "kinds"),
     [
         ("TCP", {"ethernet"}), ("sockets", {"ethernet"}), ("TCP/IP", {"ethernet"}),

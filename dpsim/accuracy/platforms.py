@@ -366,7 +366,20 @@ def _in_a_node(machine: Machine, told: HardwareText, notes: list[str]) -> tuple[
     if gpus is None or whole <= LARGEST_SERVER:
         return gpus or whole, 1.0
     notes.append(f"{machine.name} has one NVLink domain of {whole} GPUs.")
-    return whole, whole / gpus
+    used = _alike(told.ranks, whole, gpus)
+    if used != whole:
+        notes.append(f"{used} GPUs of each domain are assumed, so that all have as many")
+    return used, used / gpus
+
+
+def _alike(ranks: int | None, whole: int, gpus: int) -> int:
+    """GPUs of each NVLink domain of `whole` that `ranks` run on, in servers of `gpus`: as many in
+    all of the fewest domains that allow it, as schedulers place them (Slurm's `--segment`, of which
+    512 GPUs have 16 servers a domain); all where none of at least half do."""
+    if ranks is None or ranks <= whole:
+        return whole
+    shares = range(whole - whole % gpus, whole // 2 - 1, -gpus)
+    return next((share for share in shares if ranks % share == 0), whole)
 
 
 def bare_case(cluster: Mapping[str, Any], collective: Mapping[str, Any] | None = None) -> Case:

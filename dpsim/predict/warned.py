@@ -45,6 +45,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_foreign(good),
         *_behind_pcie(good),
         *_straddling(good),
+        *_left_over(good),
         *_drawn(cases),
         *_uneven(cases, good),
         *_unfit(outcomes),
@@ -204,6 +205,24 @@ def _straddling(good: Sequence[Case]) -> Iterator[str]:
                 f"{case.ranks} ranks fill nodes of {place.gpus}, of which groups of "
                 f"{' and '.join(cut)} ranks are no part: some lie across nodes; cluster.nodes: "
                 f"{place.nodes} with gpus_per_node: {each} keeps each in one"
+            )
+            return
+
+
+def _left_over(good: Sequence[Case]) -> Iterator[str]:
+    """Domains of many GPUs that are filled, but the last, where all could have as many."""
+    for case in good:
+        place = case.topology
+        if place is None or place.nodes == 1 or not place.of_servers or not case.ranks % place.gpus:
+            continue
+        shares = range(place.gpus - 1, place.gpus // 2, -1)
+        each = next((share for share in shares if case.ranks % share == 0), None)
+        if each is not None:
+            yield (
+                f"{case.ranks} ranks fill nodes of {place.gpus} and leave "
+                f"{case.ranks % place.gpus} to the last, whose links all wait for; "
+                f"cluster.nodes: {case.ranks // each} with "
+                f"gpus_per_node: {each} gives all as many, as schedulers do"
             )
             return
 
