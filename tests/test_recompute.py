@@ -24,6 +24,7 @@ from dpsim.models.huggingface import read_config
 from dpsim.models.named import load_named
 from dpsim.models.recomputing import Recompute, flop_again
 from dpsim.models.split import tensor_part
+from dpsim.predict.unused import unused
 
 WIDTH, INNER, HEADS, TOKENS, SAMPLES = 64, 176, 4, 32, 2
 
@@ -180,3 +181,24 @@ def test_what_is_computed_again_is_exchanged_again_as_far_as_it_goes(
     outside = Counter(all_gather=2, reduce_scatter=2)  # embedding and head
     block = found - outside
     assert (block["all_gather"], block["reduce_scatter"]) == (gathers, scatters)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ({"huggingface": "llama-3-8b", "sequence_length": 512}, False),
+        ({"huggingface": "mixtral-8x7b-v0.1", "sequence_length": 512}, True),
+        ({"huggingface": "t5-large", "sequence_length": 512}, True),
+    ],
+)
+def test_blocks_without_such_a_product_are_told_of(model: dict[str, Any], told: bool) -> None:
+    data = {
+        "model": model,
+        "cluster": {"machine": "dgx-h100", "ranks": 8},
+        "strategy": {"kind": "fsdp"},
+        "batch": {"per_device": 1},
+        "recompute": "full_early_stop",
+    }
+    said = list(unused(Case(load(data, Path(), "toy").points[0], Path())))
+    assert [text for text in said if "full_early_stop is full here" in text] == said
+    assert bool(said) == told

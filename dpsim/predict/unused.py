@@ -11,6 +11,7 @@ from dpsim.compile.strategies.megatron import Megatron
 from dpsim.core import plugins
 from dpsim.core.dtypes import OPERANDS
 from dpsim.models.memory import kept_bytes
+from dpsim.models.recomputing import EARLY, stops_early
 
 
 def unused(case: Case) -> Iterator[str]:
@@ -23,6 +24,11 @@ def unused(case: Case) -> Iterator[str]:
     kept = any(kept_bytes(one, dtype, asked) < kept_bytes(one, dtype, "none") for one in layers)
     if asked != "none" and not kept:
         yield f"recompute: {asked} changes nothing: no layer of the model then keeps less"
+    elif asked == EARLY and not any(stops_early(one, asked) for one in layers):
+        yield (
+            f"recompute: {EARLY} is full here: no block ends with a product that backward does "
+            "without (A62)"
+        )
     if scenario.context is not None and scenario.parallel.context == 1:
         yield "context changes nothing: no ranks split sequences (parallel.context is 1)"
     if scenario.parallel.blocking_sends and scenario.parallel.pipeline == 1:
