@@ -594,8 +594,8 @@ def test_what_does_not_go_together_is_refused(changes: dict[str, Any], said: str
 
 
 def test_models_whose_kernels_are_not_counted_are_refused() -> None:
-    data = {**SMALL, "model": {"name": "resnet50"}, "execution": {"compile": True}}
-    with pytest.raises(Refused, match="kernels are counted for transformers"):
+    data = {**SMALL, "model": {"name": "mask_rcnn"}, "execution": {"compile": True}}
+    with pytest.raises(Refused, match="image networks of convolutions, not for mask_rcnn"):
         _ = Case(load(data, Path(), "test").points[0], Path()).model
 
 

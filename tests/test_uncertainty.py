@@ -15,6 +15,7 @@ from dpsim.core.constants import Constant, shipped
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.compute import DEFAULT_EFFICIENCY
+from dpsim.models.convolutions import EARLY
 from dpsim.predict.player import play
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
@@ -66,10 +67,12 @@ def test_every_constant_has_a_value_an_error_a_meaning_and_a_source() -> None:
 
 
 def test_the_share_of_peak_is_that_of_generation_and_dtype() -> None:
-    assert case().pace.efficiency() == FITTED["volta.half.efficiency"].value
-    fp32 = case(precision={"parameters": "fp32", "compute": "fp32"})
+    detector = {"name": "mask_rcnn"}
+    assert case(model=detector).pace.efficiency() == FITTED["volta.half.efficiency"].value
+    fp32 = case(model=detector, precision={"parameters": "fp32", "compute": "fp32"})
     assert fp32.pace.efficiency() == FITTED["volta.fp32.efficiency"].value
     assert case(compute={"efficiency": 0.25}).pace.efficiency() == 0.25
+    assert case().pace.efficiency() == EARLY
     unknown = case(cluster={"machine": "mi300x-8", "ranks": 8}, precision={"compute": "bf16"})
     assert unknown.pace.efficiency() == DEFAULT_EFFICIENCY
 

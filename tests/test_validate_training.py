@@ -763,7 +763,8 @@ UNSPLIT = (
 )  # fmt: skip
 BESIDE = (
     "tp-comm-overlap", "tp_comm_overlap", "ub_tp_comm_overlap=True", "SP, async TP", "userbuffers",
-    "TP communication overlap", "TP comm. overlap", "overlap TP comm",
+    "TP communication overlap", "TP comm. overlap", "overlap TP comm", "async tensor parallel",
+    "asynchronous tensor parallelism",
 )  # fmt: skip
 NOT_BESIDE = ("no tp-comm-overlap", "tp comm overlap off", "tp-comm-overlap: false")
 

@@ -364,6 +364,7 @@ class Vocabulary:
     no_recomputing: Words
     recompute: tuple[KeyRule, ...]
     execution: tuple[KeyRule, ...]
+    image_execution: tuple[KeyRule, ...]
     nccl: NcclVersions
     collectives: CollectiveWords
 

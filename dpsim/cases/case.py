@@ -33,6 +33,7 @@ from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
 from dpsim.models import Model
+from dpsim.models.execution import Brought
 from dpsim.models.precision import Optimizer, Precision
 from dpsim.models.recomputing import WHOLE_BLOCKS
 from dpsim.models.sums import GradientSums
@@ -81,9 +82,9 @@ class Case:
     def work(self) -> ModelWork:
         """The model and its dtypes."""
         s = self.scenario
-        rated = s.compute.efficiency is None and not self.site.devices
-        fused = s.strategy.library_attention
-        made = s.execution, s.strategy.autocasts, rated, fused, self._sums
+        brought = Brought(s.strategy.library_attention, s.strategy.fused_kernels)
+        rated, mixed = s.compute.efficiency is None, bool(self.site.devices)
+        made = s.execution, s.strategy.autocasts, rated, mixed, brought, self._sums
         own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)
 

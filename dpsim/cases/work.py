@@ -22,9 +22,9 @@ from dpsim.describe.sections import Compute
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import devices_with, load_device
-from dpsim.models import Model
+from dpsim.models import Model, convolutions
 from dpsim.models.compute import DEFAULT_EFFICIENCY, WHOLE, LayerTime, Shares, layer_times
-from dpsim.models.execution import Execution, executed, floor_of, knows, reached
+from dpsim.models.execution import NOTHING, Brought, Execution, executed, floor_of, knows, reached
 from dpsim.models.few_bits import grouped_share, kept_wide, products_share
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.recomputing import Recompute, stopping
@@ -60,9 +60,9 @@ class Seats:
 class ModelWork:
     """A scenario's model section `spec` and its precision, on the machine's `device`, with kernels
     that are made and issued as `execution` says; `autocasts`: where parameters are wider than what
-    is computed in, that is autocast's doing; `rated`: no share of the peak is given, and all
-    devices are that one; `fused`: the strategy's framework brings a hand-tuned library's
-    attention; `sums`: how gradients of micro-batches are added up."""
+    is computed in, that is autocast's doing; `rated`: no share of the peak is given; `mixed`: not
+    all devices are that one; `brought`: what the strategy's framework brings; `sums`: how gradients
+    of micro-batches are added up."""
 
     spec: Any
     given: PrecisionSpec | None
@@ -71,7 +71,8 @@ class ModelWork:
     execution: Execution = field(default_factory=Execution)
     autocasts: bool = True
     rated: bool = False
-    fused: bool = False
+    mixed: bool = False
+    brought: Brought = NOTHING
     sums: GradientSums | None = None
 
     @cached_property
@@ -86,7 +87,7 @@ class ModelWork:
         cast = self.autocasts and own.parameters == "fp32" and own.compute in ("bf16", "fp16")
         made = executed(
             model, self.execution, kind, self.device, own.compute,
-            autocast=cast, rated=self.rated, fused=self.fused,
+            autocast=cast, rated=self.rated, mixed=self.mixed, brought=self.brought,
         )  # fmt: skip
         made = stopping(made, own.compute, compiled=bool(self.execution.compile))
         return added_up(kept_wide(made, own), self.sums, own)
@@ -236,6 +237,8 @@ class Pace:
         given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
+        if self._convolves:
+            return convolutions.share(device, self.work.precision.compute)
         if self._kernelwise(device):
             return reached(device, self.work.precision.compute)[0]
         found = fitted(f"{self._class_of(device)}.efficiency", device)
@@ -253,8 +256,13 @@ class Pace:
     def _kernelwise(self, device: Device | None) -> bool:
         """Whether it is known what products alone reach on `device`."""
         library = any(layer.library for layer in self.work.model.layers)
-        told = self.work.execution.kernelwise or library
+        told = (self.work.execution.kernelwise or library) and not self._convolves
         return told and knows(device, self.work.precision.compute)
+
+    @property
+    def _convolves(self) -> bool:
+        """Whether it is known how convolutions run, one after the other with all else."""
+        return convolutions.run(self.work.model)
 
     @property
     def at_rates(self) -> bool:

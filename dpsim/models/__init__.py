@@ -93,8 +93,7 @@ class Layer:
     activations_moe   elements kept when a half with experts is recomputed; None: it is of no such
     eager, eager_op   elements that torch's own modules keep beside what fused kernels do, without
                   recomputation and with `activations_op`
-    rms           elements per sample that root-mean-square norms write, which torch's own module
-                  computes in 32 bit, operation by operation
+    rms           elements per sample of root-mean-square norms, in 32 bit in torch's own module
     inside        elements per sample of the gradients that its backward has at most at a time
     inside_bytes  bytes per sample that it has beside these, where they are stated in bytes
     logits        elements per sample that a loss follows; `activations` counts them in 32 bit
@@ -137,13 +136,14 @@ class Layer:
     library_kernels   what a hand-tuned library's move, where these are no compiler's
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are
                   twice as many
-    unaligned     pairs of tokens whose scores are stored, over those that `pairs` counts, where
-                  heads are so wide that 16 bits miss the tensor cores; 0: they do not
+    unaligned     stored scores over `pairs`, where heads are so wide that 16 bits miss the tensor
+                  cores; 0: they do not
     streamed      what its kernels move one after the other with products; None: all that is moved
                   is moved beside arithmetic
     pace          shares of the device's peak that attention in a kernel of its own reaches, forward
                   and backward; 0: it takes as long as what it moves; None: as products
     library       its kernels are a hand-tuned library's, though nothing is said of them
+    convolves     it is an image network's (`dpsim.models.convolutions`)
     wide          its products stay in 16 bits where others of blocks run in 8 or 4
     attended      its attention, where it has one that ranks can split a sequence for
     scan          heads and groups of a scan that hands a state on from token to token; None: none
@@ -207,6 +207,7 @@ class Layer:
     streamed: Streamed | None = None
     pace: tuple[float, float] | None = None
     library: bool = False
+    convolves: bool = False
     wide: bool = False
     attended: AttentionWork | None = None
     scan: tuple[int, int] | None = None

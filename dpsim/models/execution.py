@@ -2,19 +2,20 @@
 
 Kernels run one after the other: products at the rate that products reach, flash attention at its
 own, and what else there is as fast as it streams through memory.  Where nothing is said, that holds
-of transformers on devices whose products were measured in their dtype (`PRODUCTS`, `SINGLE`).
+of transformers on devices whose products were measured in their dtype (`PRODUCTS`, `SINGLE`), and
+of image networks on NVIDIA's (`dpsim.models.convolutions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dpsim.core.dtypes import rest_of
 from dpsim.core.record import Flag, Refused, record
 from dpsim.machines.devices import Device
-from dpsim.models import Layer, Model
+from dpsim.models import Layer, Model, convolutions
 from dpsim.models.huggingface import Attention
 from dpsim.models.streams import Kernels, Streamed
 
@@ -109,10 +110,11 @@ class Execution:
 
     compile      true: torch.compile, whose kernels do what neighbours compute element by element at
                  once; false: torch runs every operation by itself; left out: the kernels of a
-                 hand-tuned library, which move as much as compiled ones; where products were not
-                 measured (before Volta; in 32 bit all but Volta's fp32 and Ampere's tf32) and with
-                 compute.efficiency one share of the peak for all that a layer does.  Transformers
-                 only
+                 hand-tuned library, which move as much as compiled ones (image networks: one by
+                 one, but fused with pmap and megatron); where products were not
+                 measured (before Volta; in 32 bit all but Volta's fp32 and Ampere's tf32; of image
+                 networks on other makers' devices) and with compute.efficiency one share of the
+                 peak for all that a layer does.  Transformers, and image networks of convolutions
     code         whose code torch runs one by one, with compile: false; huggingface/nanotron's Llama
                  has norms and rotary positions in one kernel each, copies between layouts, and a
                  loss in 32 bit; tensorflow: BERT's own code in a graph without XLA, which fuses
@@ -149,6 +151,17 @@ def floor_of(device: Device, execution: Execution) -> Device:
     return replace(device, launch_overhead=least) if execution.cuda_graphs else device
 
 
+class Brought(NamedTuple):
+    """What a strategy's framework brings of its own accord: a hand-tuned library's attention, and
+    kernels that are fused."""
+
+    attention: bool = False
+    fused: bool = False
+
+
+NOTHING = Brought()
+
+
 def executed(
     model: Model,
     execution: Execution,
@@ -158,34 +171,46 @@ def executed(
     *,
     autocast: bool = False,
     rated: bool = False,
-    fused: bool = False,
+    mixed: bool = False,
+    brought: Brought = NOTHING,
 ) -> Model:
     """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
-    cast to by `autocast`; by a hand-tuned library where nothing is said and it is known how fast
-    products are (`rated`: and may be told), else the same model; `fused`: the framework brings that
-    library's attention.  Raises Refused where that is not counted, also of some kinds of
-    layers alone."""
+    cast to by `autocast`.  Where nothing is said, no share of the peak is given (`rated`) and it is
+    known how fast kernels are: by a hand-tuned library, unless devices are `mixed`, image networks
+    one by one unless the framework fuses them (`brought`); else the same model.  Raises Refused
+    where that is not counted, also of some kinds of layers alone."""
+    if convolutions.counted(model) and execution.code == "transformers":
+        fused = brought.fused if execution.compile is None else execution.compile
+        run = execution.kernelwise or (rated and convolutions.knows(device))
+        return convolutions.listed(model, fused=fused, autocast=autocast) if run else model
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
-        own = "library" if fused and kind == "flash" else kind
-        return _by_library(model, own, device, dtype) if rated and knows(device, dtype) else model
-    if any(layer.forward is not None for layer in model.layers):
-        message = "the layers state their durations, however kernels are made; leave it out"
-        raise Refused(message, ("execution", "compile"))
-    if all(layer.eager_kernels is None for layer in model.layers):
-        raise Refused(
-            f"kernels are counted for transformers, not for {model.name}; leave it out "
-            "(host.kernels says which share a compiler leaves; cuda_graphs goes with any model)",
-            ("execution", "compile"),
-        )
+        known = rated and not mixed and knows(device, dtype)
+        own = "library" if brought.attention and kind == "flash" else kind
+        return _by_library(model, own, device, dtype) if known else model
+    _accept(model, execution, autocast=autocast)
     pace, bare = _pace(kind, device, dtype), _unaligned(device, dtype)
-    _accept_lists(model, execution, autocast=autocast)
     single = dtype in _SINGLE
     layers = (
         _layer(layer, pace, bare, execution, autocast=autocast, single=single)
         for layer in model.layers
     )
     return replace(model, layers=tuple(layers))
+
+
+def _accept(model: Model, execution: Execution, *, autocast: bool) -> None:
+    """Refuse models of which no kernels are counted."""
+    if any(layer.forward is not None for layer in model.layers):
+        message = "the layers state their durations, however kernels are made; leave it out"
+        raise Refused(message, ("execution", "compile"))
+    if all(layer.eager_kernels is None for layer in model.layers):
+        raise Refused(
+            f"kernels are counted for transformers and image networks of convolutions, not for "
+            f"{model.name}; leave it out "
+            "(host.kernels says which share a compiler leaves; cuda_graphs goes with any model)",
+            ("execution", "compile"),
+        )
+    _accept_lists(model, execution, autocast=autocast)
 
 
 def _accept_lists(model: Model, execution: Execution, *, autocast: bool) -> None:

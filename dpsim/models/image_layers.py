@@ -15,7 +15,8 @@ Rules, all per image (c channels of n x n elements in and out):
   it wrote, so each layer keeps its own outputs: the convolution's output where a batch
   normalisation follows it (which reads it again), and the final output after the in-place ReLU.
   Max pooling also keeps int64 indices, counted as two elements each.
-* Kernels: one each for convolution, batch normalisation, ReLU, addition, pooling and dropout.
+* Kernels: one each for convolution, batch normalisation, ReLU, addition, pooling and dropout;
+  `dpsim/models/convolutions.py` has them fused.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dpsim.models import Layer, Tensor
+from dpsim.models.convolutions import NOTHING, with_kernels
 
 
 class Plane(NamedTuple):
@@ -77,15 +79,21 @@ class Convolution(NamedTuple):
         weight = self.kernel**2 * source.channels * self.channels
         flop = 2.0 * weight * out.size**2
         passes = 1 if self.first else 2
+        behind = wrote * (3 * norm + 2 * self.relu + 3 * self.add)
+        back = wrote * (5 * norm + 3 * (self.relu + self.add))
+        fused = NOTHING
+        if norm and self.relu:
+            fused = fused.with_kernel(2 * wrote, 3 * wrote)
+        if norm and self.add:
+            fused = fused.with_kernel(2 * wrote, 2 * wrote)
         kept = wrote * (norm + self.kept) + (read if self.first else 0)
-        return Layer(
+        made = Layer(
             name=self.name,
             tensors=self.tensors(source),
             forward_flop=flop,
             backward_flop=passes * flop,
-            forward_bytes=read + wrote * (1 + 3 * norm + 2 * self.relu + 3 * self.add),
-            backward_bytes=passes * (read + wrote)
-            + wrote * (5 * norm + 3 * (self.relu + self.add)),
+            forward_bytes=read + wrote + behind,
+            backward_bytes=passes * (read + wrote) + back,
             kernels=1 + norm + self.relu + self.add,
             activations=kept,
             activations_full=read,
@@ -95,12 +103,13 @@ class Convolution(NamedTuple):
             unit=self.unit,
             batch_norm=self.channels * norm,
         )
+        return with_kernels(made, behind, back, fused)
 
 
 def pool(name: str, source: Plane, out: Plane, *, maximum: bool) -> Layer:
     """A pooling layer: no parameters, no FLOP; max pooling keeps two more elements per output."""
     moved, kept = source.elements + out.elements, out.elements * (3 if maximum else 1)
-    return Layer(
+    made = Layer(
         name=name,
         forward_bytes=moved,
         backward_bytes=moved,
@@ -110,6 +119,7 @@ def pool(name: str, source: Plane, out: Plane, *, maximum: bool) -> Layer:
         activations_op=kept,
         output=out.elements,
     )
+    return with_kernels(made, moved, moved, NOTHING)
 
 
 def linear(name: str, read: int, wrote: int, *, relu: bool = False, dropout: bool = False) -> Layer:
@@ -118,13 +128,14 @@ def linear(name: str, read: int, wrote: int, *, relu: bool = False, dropout: boo
     It keeps its output, and where dropout follows the dropout's output and mask too.
     """
     flop, kept = 2.0 * read * wrote, wrote * (1.0 + 2.0 * dropout)
-    return Layer(
+    behind, back = wrote * (2 * relu + 3 * dropout), wrote * 3 * (relu + dropout)
+    made = Layer(
         name=name,
         tensors=(Tensor(f"{name}.weight", (wrote, read)), Tensor(f"{name}.bias", (wrote,))),
         forward_flop=flop,
         backward_flop=2 * flop,
-        forward_bytes=read + wrote * (1 + 2 * relu + 3 * dropout),
-        backward_bytes=2 * (read + wrote) + wrote * 3 * (relu + dropout),
+        forward_bytes=read + wrote + behind,
+        backward_bytes=2 * (read + wrote) + back,
         kernels=1 + relu + dropout,
         activations=kept,
         activations_full=read,
@@ -132,3 +143,4 @@ def linear(name: str, read: int, wrote: int, *, relu: bool = False, dropout: boo
         activations_op=kept,
         output=wrote,
     )
+    return with_kernels(made, behind, back, NOTHING)

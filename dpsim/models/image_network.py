@@ -54,7 +54,7 @@ class ImageNetwork:
             sum_.add(out.elements)
         if active:
             sum_.activation(out.elements, kept=False)
-        self.layers.append(sum_.layer(read=read.elements, wrote=out.elements))
+        self.layers.append(sum_.image_layer(read=read.elements, wrote=out.elements))
         self.plane = out
         return out
 
@@ -68,7 +68,7 @@ class ImageNetwork:
         sum_.activation(inner)
         sum_.convolution(f"{name}.{names[1]}", Plane(inner, 1), point, (1, 1), bias=True)
         sum_.activation(channels).scaled(plane.elements)
-        self.layers.append(sum_.layer(read=plane.elements, wrote=plane.elements))
+        self.layers.append(sum_.image_layer(read=plane.elements, wrote=plane.elements))
 
     def normed(self, name: str, *, active: bool = True, source: Plane | None = None) -> None:
         """A batch normalisation on its own, with an activation."""
@@ -77,7 +77,7 @@ class ImageNetwork:
         sum_.norm(name, plane.elements, plane.channels, batch=True)
         if active:
             sum_.activation(plane.elements, kept=False)
-        self.layers.append(sum_.layer(read=plane.elements, wrote=plane.elements))
+        self.layers.append(sum_.image_layer(read=plane.elements, wrote=plane.elements))
         self.plane = plane
 
     def pool(self, name: str, kernel: int, stride: int, padding: int = 0, *, maximum: bool = True,
@@ -103,7 +103,7 @@ class ImageNetwork:
             sum_.activation(out, kept=False)
         if dropout:
             sum_.dropout(out)
-        self.layers.append(sum_.layer(read=read, wrote=out))
+        self.layers.append(sum_.image_layer(read=read, wrote=out))
         self.plane = Plane(out, 1)
 
     def model(self, name: str) -> Model:
@@ -114,6 +114,6 @@ class ImageNetwork:
 
     def _pooled(self, name: str, read: Plane, out: Plane, maximum: bool) -> Plane:
         sum_ = LayerSum(name, self.unit).pooled(read.elements, out.elements, maximum=maximum)
-        self.layers.append(sum_.layer(read=read.elements, wrote=out.elements))
+        self.layers.append(sum_.image_layer(read=read.elements, wrote=out.elements))
         self.plane = out
         return out

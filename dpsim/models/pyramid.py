@@ -95,7 +95,10 @@ def _frozen_norm(layer: Layer) -> Layer:
     """`layer` of a ResNet with a frozen norm, itself frozen where the backbone is."""
     trained = not _FROZEN.match(layer.name)
     weight = tuple(t._replace(name=f"{_BODY}.{t.name}", trained=trained) for t in layer.tensors[:1])
-    named = replace(layer, name=f"{_BODY}.{layer.name}", tensors=weight)
+    named = replace(
+        layer, name=f"{_BODY}.{layer.name}", tensors=weight, convolves=False, eager_kernels=None,
+        compiled_kernels=None,
+    )  # fmt: skip
     if layer.unit:
         named = replace(named, unit=f"{_BODY}.{layer.unit}")
     if not layer.batch_norm:

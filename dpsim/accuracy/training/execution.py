@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.rules import told
@@ -15,7 +16,10 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.cases.work import has_rates
 from dpsim.core.record import Refused
+from dpsim.machines.devices import Device
 from dpsim.machines.machine import load_device, load_machine
+from dpsim.models import convolutions
+from dpsim.models.section import load, make
 
 #: FLOP that a row counts over the model's own, between which its backward did forward again: 4/3,
 #: and what formulas count otherwise.  Of published rows that say it, those that recompute and count
@@ -47,7 +51,9 @@ def executed(
     cluster, words = data["cluster"], vocabulary()
     board = cluster.get("device")
     device = load_device(board) if board else load_machine(cluster["machine"]).device
-    if not model.language or not has_rates(device, data["precision"]["compute"]):
+    if not model.language:
+        return _of_images(row, model, device, notes)
+    if not has_rates(device, data["precision"]["compute"]):
         return {}
     found: dict[str, Any] = {}
     for keys, more in told(words.attention, date_of(row), row.text):
@@ -61,6 +67,20 @@ def executed(
         notes += made[1]
         found["execution"] = made[0]
     return found
+
+
+def _of_images(
+    row: TrainingRow, model: ModelChoice, device: Device | None, notes: list[str]
+) -> dict[str, Any]:
+    """The section of an image network whose kernels are fused."""
+    rules, words = vocabulary().image_execution, row.text("strategy_detail").lower()
+    made = next(told(rules, words, row.text), None)
+    if made is None or not convolutions.knows(device):
+        return {}
+    if not convolutions.counted(load(make(model.data, file=False), Path())):
+        return {}
+    notes += made[1]
+    return {"execution": made[0]}
 
 
 #: FLOP of forward, backward and forward again, over those of forward and backward alone

@@ -1,0 +1,177 @@
+"""Kernels of image networks: what torch dispatches, what fusing leaves, and how fast they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from eager_blocks import Dispatched
+from torch import nn
+
+from dpsim.cases.case import Case
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.machines.machine import load_device
+from dpsim.models import Layer, convolutions
+from dpsim.models.architectures.resnet50 import ResNet50
+from dpsim.models.compute import layer_times
+from dpsim.models.section import load as load_model
+from dpsim.models.section import make
+
+IMAGES = 4
+
+
+def block(name: str) -> list[Layer]:
+    return [layer for layer in ResNet50().model().layers if layer.unit == name]
+
+
+class Bottleneck(nn.Module):
+    """A block of torchvision's ResNet-50 v1.5 without a shortcut of its own."""
+
+    def __init__(self, wide: int, narrow: int) -> None:
+        super().__init__()
+        shapes = ((wide, narrow, 1), (narrow, narrow, 3), (narrow, wide, 1))
+        self.steps = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(i, o, k, padding=k // 2, bias=False), nn.BatchNorm2d(o))
+            for i, o, k in shapes
+        )
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.relu(self.steps[0](x))
+        out = self.steps[2](self.relu(self.steps[1](out)))
+        out += x
+        return self.relu(out)
+
+
+def dispatched() -> list[tuple[str, float]]:
+    """What torch dispatches of the first stage's second block, in elements per image."""
+    with torch.device("meta"):
+        net, x = Bottleneck(256, 64), torch.empty(IMAGES, 256, 56, 56, requires_grad=True)
+    with Dispatched() as seen:
+        net(x * 1.0).sum().backward()
+    start = next(i for i, (name, _) in enumerate(seen.ops) if "convolution" in name)
+    return [(name, size / 4 / IMAGES) for name, size in seen.ops[start:]]
+
+
+def of(ops: list[tuple[str, float]], words: str) -> float:
+    return sum(size for name, size in ops if words in name)
+
+
+def test_kernels_run_one_by_one_are_those_that_torch_dispatches() -> None:
+    ops, lists = dispatched(), [layer.eager_kernels for layer in block("layer1.1")]
+    norms = of(ops, "batch_norm") - of(ops, "batch_norm_backward")
+    back = of(ops, "batch_norm_backward")
+    # the device's kernels read what they reduce twice: 3 of 2 elements, and 5 of 3
+    forward = 1.5 * norms + of(ops, "relu") + of(ops, "add_")
+    sums = [size for name, size in ops if name == "aten::add" and size > 1e6]
+    backward = 5 / 3 * back + of(ops, "threshold_backward") + sum(sums)
+    assert sum(k.moved for k in lists if k) == pytest.approx(forward, rel=1e-3)
+    assert sum(k.moved_back for k in lists if k) == pytest.approx(backward, rel=1e-3)
+    weights = sum(layer.parameters for layer in block("layer1.1"))
+    products = of(ops, "convolution") - of(ops, "convolution_backward")
+    assert sum(k.products for k in lists if k) == pytest.approx(
+        products - weights / IMAGES, rel=1e-2
+    )
+
+
+def test_fusing_leaves_norms_and_the_other_operand_of_an_addition() -> None:
+    for layer in block("layer1.1"):
+        fused, added = layer.compiled_kernels, layer.name.endswith("conv3")
+        assert fused is not None
+        assert fused.moved == layer.output * (3 + added)
+        assert fused.moved_back == layer.output * (5 + added)
+        assert fused.forward == 2
+
+
+def test_convolutions_take_turns_with_what_follows_them() -> None:
+    device = load_device("a100-sxm-80gb")
+    layer, n = block("layer1.1")[1], 256
+    model = convolutions.listed(ResNet50().model(), fused=False, autocast=False)
+    made = next(one for one in model.layers if one.name == layer.name)
+    (time,) = (
+        t
+        for t, one in zip(
+            layer_times(model, device, "fp16", n, 0.5, "none"), model.layers, strict=True
+        )
+        if one is made
+    )
+    computed = layer.forward_flop * n / (0.5 * device.peak_for("fp16"))
+    streamed = 5 * layer.output * n * 2 / (0.8 * device.memory_bandwidth)
+    weights = layer.parameters * 2 / device.memory_bandwidth
+    moved = 2 * layer.output * n * 2 / device.memory_bandwidth + weights
+    assert time.forward == pytest.approx(max(computed, moved) + streamed, rel=1e-6)
+
+
+def case(**changes: Any) -> Case:
+    data = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "dgx-a100", "ranks": 8},
+        "strategy": {"kind": "ddp"},
+        "precision": {"parameters": "fp32", "compute": "fp16"},
+        "batch": {"per_device": 256},
+    }
+    return Case(load({**data, **changes}, Path(), "test").points[0], Path())
+
+
+def seconds(**changes: Any) -> float:
+    one = case(**changes)
+    return one.pace.seconds(256)
+
+
+def test_torch_runs_them_one_by_one_and_xla_fuses_them() -> None:
+    plain, fused = seconds(), seconds(execution={"compile": True})
+    assert plain == seconds(execution={"compile": False}) > 1.2 * fused
+    whole = {"parameters": "bf16", "compute": "bf16"}  # JAX casts no weights by itself
+    compiled = seconds(precision=whole, execution={"compile": True})
+    assert seconds(precision=whole, strategy={"kind": "pmap"}) == compiled < fused
+
+
+def test_a_share_that_is_given_holds_for_all_that_a_layer_does() -> None:
+    model = ResNet50().model()
+    assert case(compute={"efficiency": 0.4}).model.layers == model.layers
+    assert case().model.layers != model.layers
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "share"),
+    [
+        ("a100-sxm-80gb", "bf16", convolutions.TENSOR_CORES),
+        ("h100-sxm", "fp8", convolutions.TENSOR_CORES),
+        ("v100-sxm2-16gb", "fp16", convolutions.EARLY),
+        ("v100-sxm2-16gb", "fp32", convolutions.PLAIN),
+        ("rtx3090", "fp16", convolutions.HALVED),
+    ],
+)
+def test_shares_of_the_peak(device: str, dtype: str, share: float) -> None:
+    assert convolutions.share(load_device(device), dtype) == share
+
+
+def test_other_models_of_images_are_refused_by_name() -> None:
+    with pytest.raises(Refused, match="not for swin"):
+        _ = case(model={"name": "swin_t"}, execution={"compile": True}).model
+    with pytest.raises(Refused, match="nanotron has no conv1"):
+        _ = case(execution={"compile": False, "code": "nanotron"}).model
+
+
+#: images of a batch, and images/s in training, of torch's own modules in mixed precision, channels
+#: last, on an RTX 3090 (huggingface/pytorch-image-models at 5e7d47ca, Apache-2.0,
+#: results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv)
+TIMM = {
+    "resnet18": (512, 3481.78), "resnet50": (512, 1218.01), "resnet152": (192, 501.44),
+    "resnext101_32x8d": (128, 312.8), "vgg16": (384, 546.06), "vgg16_bn": (256, 470.3),
+    "efficientnet_b0": (512, 1751.72), "efficientnet_b1": (256, 1325.85),
+    "mobilenet_v2": (512, 2313.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIMM)
+def test_rates_published_of_a_device_of_which_no_table_tells(name: str) -> None:
+    images, rate = TIMM[name]
+    device, own = load_device("rtx3090"), make({"name": name, "image_size": 224}, file=False)
+    model = convolutions.listed(load_model(own, Path(), device), fused=False, autocast=True)
+    times = layer_times(model, device, "fp16", images, convolutions.share(device, "fp16"), "none")
+    predicted = images / sum(time.forward + time.backward for time in times)
+    assert predicted == pytest.approx(rate, rel=0.2)
