@@ -489,7 +489,7 @@ def test_the_nodes_of_an_nvlink_domain_all_have_nics() -> None:
     [(72, 72), (144, 72), (512, 64), (2560, 64), (1152, 72), (2496, 64), (76, 72)],
 )
 def test_nvlink_domains_of_which_not_all_is_used_have_as_many_each(ranks: int, each: int) -> None:
-    """The fewest domains that allow it in whole servers of four; 76 leave more than half empty."""
+    """The fewest domains that allow it in whole servers, half full at least; of 76 none do."""
     (found,) = platform(
         accelerator="GB200", gpus_per_node=4, nodes=ranks // 4, ranks=ranks
     ).readings

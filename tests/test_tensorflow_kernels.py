@@ -125,3 +125,42 @@ def test_tables_run_it_where_scripts_leave_xla_off(
     row = {"framework": framework, "source_repo": repository, "model": "bert-base"}
     keys, _ = next(told(vocabulary().execution, "", lambda name: row.get(name, "")))
     assert keys.get("code") == code
+
+
+COMPILED = (
+    "XLA", "with XLA", "xla=true", "torch.compile", "torch compile", "torch_compile", "TP, compile",
+    "inductor", "+ torch.compile",
+)  # fmt: skip
+EAGER = (
+    "", "no XLA", "XLA off", "xla: off", "xla disabled", "xla=false", "without XLA", "w/o xla",
+    "no torch.compile", "torch.compile off", "torch.compile=False", "not compiled", "p3.16xlarge",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", ["pytorch 2.1", "tensorflow 2.4"])
+@pytest.mark.parametrize(
+    ("words", "compiled"), [*((w, True) for w in COMPILED), *((w, False) for w in EAGER)]
+)
+def test_compilers_are_read_and_denied(framework: str, words: str, compiled: bool) -> None:
+    """In the strategy's words and in the framework's, of transformers and of image networks."""
+    for rules in (vocabulary().execution, vocabulary().image_execution):
+        for text, named in ((words, framework), ("", f"{framework} {words}".strip())):
+            row = {"framework": named, "source_repo": "a/b", "model": "resnet-50"}
+            keys, notes = next(told(rules, text.lower(), lambda name, row=row: row.get(name, "")))
+            assert keys == {"compile": compiled}, (text, named)
+            assert bool(notes) == (not compiled)
+
+
+@pytest.mark.parametrize(
+    ("framework", "compiled"),
+    [("MXNet 1.9", True), ("BytePS + MXNet", True), ("OneFlow", True), ("JAX", True),
+     ("PaddlePaddle", False), ("PyTorch", False)],
+)  # fmt: skip
+def test_what_fuses_batch_normalisations_is_known_by_its_name(
+    framework: str, compiled: bool
+) -> None:
+    row = {"framework": framework.lower()}
+    rules = vocabulary().image_execution
+    keys, notes = next(told(rules, "", lambda name: row.get(name, "")))
+    assert keys == {"compile": compiled}
+    assert bool(notes) == (framework != "JAX")

@@ -15,7 +15,7 @@ from dpsim.core.constants import Constant, shipped
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.compute import DEFAULT_EFFICIENCY
-from dpsim.models.convolutions import EARLY
+from dpsim.models.convolutions import BEFORE_AMPERE
 from dpsim.predict.player import play
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
@@ -72,7 +72,7 @@ def test_the_share_of_peak_is_that_of_generation_and_dtype() -> None:
     fp32 = case(model=detector, precision={"parameters": "fp32", "compute": "fp32"})
     assert fp32.pace.efficiency() == FITTED["volta.fp32.efficiency"].value
     assert case(compute={"efficiency": 0.25}).pace.efficiency() == 0.25
-    assert case().pace.efficiency() == EARLY
+    assert case().pace.efficiency() == BEFORE_AMPERE
     unknown = case(cluster={"machine": "mi300x-8", "ranks": 8}, precision={"compute": "bf16"})
     assert unknown.pace.efficiency() == DEFAULT_EFFICIENCY
 

@@ -1,7 +1,7 @@
 """Fit the share of peak that kernels reach, by GPU generation and dtype, from uncalibrated runs.
 
 A series tells the share with which its smallest count is predicted exactly; a constant is the
-median over series.  Models that only stand in for others tell nothing.
+median over series.  Models that only stand in for others tell nothing, and image networks neither.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.core.constants import Constant
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.models import convolutions
 from dpsim.predict import widths
 from dpsim.predict.shortened import step_time
 
@@ -59,7 +60,8 @@ def level_of(rows: Sequence[TrainingRow]) -> Level | None:
     try:
         for share in SHARES:
             point = measured_case(like(first, rows), {"efficiency": share})
-            if point.stand_in or point.case.device is None:
+            listed = convolutions.is_network(point.case.model)  # at shares of its own
+            if point.stand_in or point.case.device is None or listed:
                 return None
             logs.append(math.log(step_time(point.case) / point.step_time))
     except (Refused, SimulationError, ValueError):

@@ -15,7 +15,7 @@ SEEN = """
 | figure | series | source, machine |
 | --- | --- | --- |
 | *fit* | seen: constants were fitted on them (collectives over RoCE and EFA: all series) | seen |
-| *held out* | unseen by constants, seen by widths | mostly seen: others are in the fit half |
+| *held out* | unseen by fits; seen by widths, A88, A100 | mostly seen: others are in the fit half |
 | coverage and widths below | seen: widths are learned on all series | seen |
 | intervals, left out | unseen by the widths | unseen by the widths, half seen by constants |
 

@@ -43,7 +43,7 @@ from dpsim.describe.scenario import load
 from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
-from dpsim.machines.topology import LARGEST_SERVER
+from dpsim.machines.topology import LARGEST_SERVER, alike
 
 #: a count in front of an accelerator's name ("8x H100")
 _COUNTED = re.compile(r"^\s*\d{1,3} ?[x×*] ?(?=[A-Za-z])")
@@ -366,20 +366,12 @@ def _in_a_node(machine: Machine, told: HardwareText, notes: list[str]) -> tuple[
     if gpus is None or whole <= LARGEST_SERVER:
         return gpus or whole, 1.0
     notes.append(f"{machine.name} has one NVLink domain of {whole} GPUs.")
-    used = _alike(told.ranks, whole, gpus)
+    used = whole
+    if told.ranks is not None and told.ranks > whole:
+        used = alike(told.ranks, whole, gpus) or whole
     if used != whole:
         notes.append(f"{used} GPUs of each domain are assumed, so that all have as many")
     return used, used / gpus
-
-
-def _alike(ranks: int | None, whole: int, gpus: int) -> int:
-    """GPUs of each NVLink domain of `whole` that `ranks` run on, in servers of `gpus`: as many in
-    all of the fewest domains that allow it, as schedulers place them (Slurm's `--segment`, of which
-    512 GPUs have 16 servers a domain); all where none of at least half do."""
-    if ranks is None or ranks <= whole:
-        return whole
-    shares = range(whole - whole % gpus, whole // 2 - 1, -gpus)
-    return next((share for share in shares if ranks % share == 0), whole)
 
 
 def bare_case(cluster: Mapping[str, Any], collective: Mapping[str, Any] | None = None) -> Case:

@@ -83,8 +83,8 @@ class Case:
         """The model and its dtypes."""
         s = self.scenario
         brought = Brought(s.strategy.library_attention, s.strategy.fused_kernels)
-        rated, mixed = s.compute.efficiency is None, bool(self.site.devices)
-        made = s.execution, s.strategy.autocasts, rated, mixed, brought, self._sums
+        rated, others = s.compute.efficiency is None, self.site.others
+        made = s.execution, s.strategy.autocasts, rated, others, brought, self._sums
         own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)
 

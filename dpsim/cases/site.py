@@ -69,6 +69,11 @@ class Site:
         return found or None
 
     @cached_property
+    def others(self) -> tuple[Device, ...]:
+        """Those devices."""
+        return tuple(device_of(self.base, each) for each in (self.devices or {}).values())
+
+    @cached_property
     def machine(self) -> Machine | None:
         """With the device that the scenario puts into it; None where ranks alone are given."""
         name, device = self.cluster.machine, self.cluster.device
@@ -155,6 +160,13 @@ class Site:
     def gpus(self) -> int | None:
         """Devices of a node; None where there are no nodes."""
         return self.topology.gpus if self.topology else None
+
+
+def device_of(base: Path, name: str | Device) -> Device:
+    """A device, or the one that a scenario calls so."""
+    if isinstance(name, Device):
+        return name
+    return named(base, "devices", name, load_device)
 
 
 def named(base: Path, key: str, name: str, read: Callable[[str, Path], _Found]) -> _Found:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsim.cases.chapters import Chapters
-from dpsim.cases.site import named
+from dpsim.cases.site import device_of
 from dpsim.core.constants import shipped
 from dpsim.core.dtypes import dtype_class
 from dpsim.core.lean import dataclass
@@ -21,10 +21,18 @@ from dpsim.describe.parallel import Parallel
 from dpsim.describe.sections import Compute
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
-from dpsim.machines.machine import devices_with, load_device
+from dpsim.machines.machine import devices_with
 from dpsim.models import Model, convolutions
 from dpsim.models.compute import DEFAULT_EFFICIENCY, WHOLE, LayerTime, Shares, layer_times
-from dpsim.models.execution import NOTHING, Brought, Execution, executed, floor_of, knows, reached
+from dpsim.models.execution import (
+    NOTHING_BROUGHT,
+    Brought,
+    Execution,
+    executed,
+    floor_of,
+    knows,
+    reached,
+)
 from dpsim.models.few_bits import grouped_share, kept_wide, products_share
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.recomputing import Recompute, stopping
@@ -60,9 +68,9 @@ class Seats:
 class ModelWork:
     """A scenario's model section `spec` and its precision, on the machine's `device`, with kernels
     that are made and issued as `execution` says; `autocasts`: where parameters are wider than what
-    is computed in, that is autocast's doing; `rated`: no share of the peak is given; `mixed`: not
-    all devices are that one; `brought`: what the strategy's framework brings; `sums`: how gradients
-    of micro-batches are added up."""
+    is computed in, that is autocast's doing; `rated`: no share of the peak is given; `others`:
+    devices of some ranks; `brought`: what the strategy's framework brings; `sums`: how gradients of
+    micro-batches are added up."""
 
     spec: Any
     given: PrecisionSpec | None
@@ -71,8 +79,8 @@ class ModelWork:
     execution: Execution = field(default_factory=Execution)
     autocasts: bool = True
     rated: bool = False
-    mixed: bool = False
-    brought: Brought = NOTHING
+    others: tuple[Device, ...] = ()
+    brought: Brought = NOTHING_BROUGHT
     sums: GradientSums | None = None
 
     @cached_property
@@ -87,7 +95,7 @@ class ModelWork:
         cast = self.autocasts and own.parameters == "fp32" and own.compute in ("bf16", "fp16")
         made = executed(
             model, self.execution, kind, self.device, own.compute,
-            autocast=cast, rated=self.rated, mixed=self.mixed, brought=self.brought,
+            autocast=cast, rated=self.rated, others=self.others, brought=self.brought,
         )  # fmt: skip
         made = stopping(made, own.compute, compiled=bool(self.execution.compile))
         return added_up(kept_wide(made, own), self.sums, own)
@@ -154,7 +162,7 @@ class Pace:
             return (self.site.device,)
         found = [self.site.device]
         for name in given.values():
-            device = self._named(name)
+            device = device_of(self.site.base, name)
             if device not in found:
                 found.append(device)
         if len(found) > 1 and not self.parallel.mesh(self.site.ranks).plain:
@@ -168,17 +176,12 @@ class Pace:
             )
         return tuple(found)
 
-    def _named(self, name: str | Device) -> Device:
-        if isinstance(name, Device):
-            return name
-        return named(self.site.base, "devices", name, load_device)
-
     @cached_property
     def of_rank(self) -> tuple[int, ...]:
         """The place in `kinds` of every rank's own."""
         found = [0] * self.site.ranks
         for text, name in (self.site.devices or {}).items():
-            number = self.kinds.index(self._named(name))
+            number = self.kinds.index(device_of(self.site.base, name))
             for ranks in ranks_of(text):
                 found[ranks.start : ranks.stop] = [number] * len(found[ranks.start : ranks.stop])
         return tuple(found)
@@ -262,11 +265,11 @@ class Pace:
     @property
     def _convolves(self) -> bool:
         """Whether it is known how convolutions run, one after the other with all else."""
-        return convolutions.run(self.work.model)
+        return convolutions.is_listed(self.work.model)
 
     @property
     def at_rates(self) -> bool:
-        """Whether kernels run at rates of their own, not at one share of the peak."""
+        """Whether a transformer's kernels run at rates of their own, not at one share."""
         return self.compute.efficiency is None and self._kernelwise(self.site.device)
 
     @property

@@ -50,6 +50,17 @@ class Way(NamedTuple):
 AS_IT_IS = Crossing()
 #: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
 LARGEST_SERVER = 16
+#: GPUs of each server of a larger one (NVIDIA GB200 NVL72 datasheet: 18 compute trays of four)
+TRAY = 4
+
+
+def alike(ranks: int, whole: int, step: int = TRAY) -> int | None:
+    """GPUs of each NVLink domain of `whole`, as many in each, by `step`, that hold `ranks`: in the
+    fewest domains of which at least half is used, as schedulers with topologies of blocks place a
+    job's segments (SchedMD/slurm doc/html/topology.shtml, `--segment`).  None where there is no
+    such number."""
+    shares = range(whole - whole % step, -(-whole // 2) - 1, -step)
+    return next((share for share in shares if ranks % share == 0), None)
 
 
 class Topology:

@@ -307,11 +307,11 @@ def _one_by_one(
     pace = layer.pace or (None, None)
     padded, share = _padded(layer)
     pairs, unpacked = layer.pairs * samples, roofline.unpacking(layer)
-    longer = _narrowed(layer, samples, roofline.shares.narrow, table)
+    slower = _narrowed(layer, samples, roofline.shares.narrow, table)
     apart = bool(layer.experts) and roofline.device.generation in APART
     reached = roofline.shares.grouped if layer.experts else 1.0
     ahead = PassWork(
-        pairs + (layer.forward_flop * samples - pairs) * longer[0] + padded,
+        pairs + (layer.forward_flop * samples - pairs) * slower[0] + padded,
         pairs, pace[0], layer.forward_bytes * samples,
         streamed.forward * samples + layer.cast_weights, apart, reached,
     )  # fmt: skip
@@ -320,7 +320,7 @@ def _one_by_one(
     if layer.detached:
         return forward, 0.0, bound
     back = PassWork(
-        2 * pairs + (layer.backward_flop * samples - 2 * pairs) * longer[1] + share * padded,
+        2 * pairs + (layer.backward_flop * samples - 2 * pairs) * slower[1] + share * padded,
         2 * pairs, pace[1],
         layer.backward_bytes * samples,
         streamed.backward * samples + layer.cast_weights + roofline.adding(layer), apart, reached,

@@ -10,6 +10,8 @@ elements that it writes, kernels read and write, forward | backward:
   batch normalisation is done as that writes, and backward as that reads; only the other operand of
   an addition and its gradient are moved beside its 3 | 5, 1 | 1.
 
+Backward a convolution is two kernels, all others are one (without counters of batches).
+
 Source: pytorch/pytorch aten/src/ATen/native/cuda/Normalization.cuh; NVIDIA/DeepLearningExamples
 MxNet/Classification/RN50v1.5 (`fuse_bn_relu`, `fuse_bn_add_relu`), Oneflow-Inc/DLPerf.
 """
@@ -24,97 +26,106 @@ from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 from dpsim.models.streams import Kernels, Streamed
 
-#: shares of the peak that convolutions reach in training: on tensor cores, on those whose operands
-#: pass registers, for nothing copies them beside (before Ampere), and in fp32, where some of 3 x 3
-#: multiply less (F(2 x 2, 3 x 3), Lavin and Gray, CVPR 2016).  Chosen with published steps in view
-#: (docs/assumptions.md, A100)
-TENSOR_CORES, EARLY, PLAIN = 0.5, 0.4, 0.75
+#: shares of the peak that convolutions reach in training: on tensor cores, on those of Volta and
+#: Turing, whose operands pass registers, for nothing copies them beside, and without, where some of
+#: 3 x 3 multiply less (F(2 x 2, 3 x 3), Lavin and Gray, CVPR 2016).  Chosen with published steps in
+#: view (docs/assumptions.md, A100)
+TENSOR_CORES, BEFORE_AMPERE, PLAIN = 0.5, 0.4, 0.75
 #: the same of GeForce's tensor cores, which add up in fp32 at half the rate of others of their
-#: generation (NVIDIA's whitepapers of Turing, GA102 and Ada), and so wait less for operands
+#: generation (NVIDIA's whitepapers of Turing, GA102 and Ada), and so wait less for operands; chosen
+#: with published rates of an RTX 3090 in view
 HALVED = 0.8
+#: the first compute capability with tensor cores, times ten
+_WITH_CORES = 70
 #: elements of 16 bits that autocast moves per weight in either pass: fp32 on one side, 16 bits on
 #: the other
 _CAST = 3.0
 
 
-class Fused(NamedTuple):
+class FusedAway(NamedTuple):
     """Elements per sample, forward and backward, and kernels that fusing saves."""
 
     forward: float = 0.0
     backward: float = 0.0
     kernels: int = 0
 
-    def with_kernel(self, forward: float, backward: float) -> Fused:
+    def with_kernel(self, forward: float, backward: float) -> FusedAway:
         """This and one kernel more."""
-        return Fused(self.forward + forward, self.backward + backward, self.kernels + 1)
+        return FusedAway(self.forward + forward, self.backward + backward, self.kernels + 1)
 
 
-NOTHING = Fused()
+NONE_SAVED = FusedAway()
 
 
-def with_kernels(layer: Layer, behind: float, back: float, fused: Fused) -> Layer:
+def with_kernels(
+    layer: Layer, behind: float, back: float, saved: FusedAway, multiplying: int, gradients: int
+) -> Layer:
     """`layer` with lists of its kernels: of what it moves, kernels behind convolutions move
-    `behind` forward and `back` backward."""
-    eager = Kernels(
-        layer.kernels,
-        layer.launched_backward,
-        behind,
-        back,
-        products=layer.forward_bytes - behind,
-        weights=_CAST * sum(t.elements for t in layer.tensors if len(t.shape) > 1),
-    )
-    compiled = eager._replace(
-        forward=eager.forward - fused.kernels,
-        backward=eager.backward - 2 * fused.kernels,
-        moved=behind - fused.forward,
-        moved_back=back - fused.backward,
+    `behind` forward and `back` backward; so many of its kernels are `multiplying`, which have so
+    many for their `gradients` (two, one for the network's first), all others one."""
+    weights = [tensor.elements for tensor in layer.tensors if len(tensor.shape) > 1]
+
+    def counted(less: FusedAway, casts: int) -> Kernels:
+        return Kernels(
+            layer.kernels - less.kernels + casts,
+            layer.kernels - less.kernels - multiplying + gradients + casts,
+            behind - less.forward,
+            back - less.backward,
+            products=layer.forward_bytes - behind,
+            weights=_CAST * sum(weights) if casts else 0.0,
+        )
+
+    eager, compiled = (
+        counted(less, 0)._replace(autocast=counted(less, len(weights)))
+        for less in (NONE_SAVED, saved)
     )
     return replace(layer, convolves=True, eager_kernels=eager, compiled_kernels=compiled)
 
 
-def counted(model: Model) -> bool:
+def is_network(model: Model) -> bool:
     """Whether all that multiplies in `model` is of an image network."""
     multiplying = [layer.convolves for layer in model.layers if layer.forward_flop]
     return bool(multiplying) and all(multiplying)
 
 
-def knows(device: Device | None) -> bool:
+def has_shares(device: Device | None) -> bool:
     """Whether `device` is one of NVIDIA's, of which published steps tell what they reach."""
     return device is not None and device.compute_capability > 0
 
 
-def listed(model: Model, *, fused: bool, autocast: bool) -> Model:
-    """`model` with its kernels run one by one, or `fused`."""
+def listed(model: Model, *, fused: bool, autocast: bool, launched: bool = True) -> Model:
+    """`model` with its kernels run one by one, or `fused`; not `launched`: its launches are
+    those of before, of which `host.kernels` may say a share."""
 
     def own(layer: Layer) -> Layer:
-        eager, chosen = (
-            layer.eager_kernels,
-            layer.compiled_kernels if fused else layer.eager_kernels,
-        )
+        eager = layer.eager_kernels
+        chosen = layer.compiled_kernels if fused else eager
         if eager is None or chosen is None:
             return layer
-        return replace(
+        chosen = chosen.autocast if autocast and chosen.autocast else chosen
+        made = replace(
             layer,
-            kernels=chosen.forward,
-            backward_kernels=chosen.backward,
             forward_bytes=eager.products,
             backward_bytes=layer.backward_bytes - eager.moved_back,
             streamed=Streamed(chosen.moved, chosen.moved_back),
-            cast_weights=chosen.weights * autocast,
+            cast_weights=chosen.weights,
         )
+        if not launched:
+            return made
+        return replace(made, kernels=chosen.forward, backward_kernels=chosen.backward)
 
     return replace(model, layers=tuple(map(own, model.layers)))
 
 
-def run(model: Model) -> bool:
+def is_listed(model: Model) -> bool:
     """Whether kernels of `model` are an image network's, one after the other."""
     return any(layer.convolves and layer.streamed is not None for layer in model.layers)
 
 
 def share(device: Device, dtype: str) -> float:
     """Share of the peak of `device` in `dtype` that convolutions reach."""
-    if rest_of(dtype) == "fp32":
+    if rest_of(dtype) not in ("bf16", "fp16", "tf32") or device.compute_capability < _WITH_CORES:
         return PLAIN
     if device.name.startswith("GeForce"):
         return HALVED
-    return EARLY if device.generation in ("volta", "turing") else TENSOR_CORES
+    return BEFORE_AMPERE if device.generation in ("volta", "turing") else TENSOR_CORES

@@ -102,6 +102,8 @@ UNALIGNED = 0.5
 #: what a small kernel takes when a captured graph replays it [s]: 1.34 us on an A100, 1.26 on an
 #: H200 (RRZE-HPC/gpu-benches, `gpu-small-kernels`)
 GRAPH_LAUNCH = 1.34e-6
+#: whose code there is beside torch's own
+_CODES = {"nanotron": "nanotron", "tensorflow": "BERT's code in TensorFlow"}
 
 
 @record
@@ -109,12 +111,13 @@ class Execution:
     """How kernels are made and issued.
 
     compile      true: torch.compile, whose kernels do what neighbours compute element by element at
-                 once; false: torch runs every operation by itself; left out: the kernels of a
-                 hand-tuned library, which move as much as compiled ones (image networks: one by
-                 one, but fused with pmap and megatron); where products were not
-                 measured (before Volta; in 32 bit all but Volta's fp32 and Ampere's tf32; of image
-                 networks on other makers' devices) and with compute.efficiency one share of the
-                 peak for all that a layer does.  Transformers, and image networks of convolutions
+                 once; false: torch runs every operation by itself.  Left out, transformers have the
+                 kernels of a hand-tuned library, which move as much as compiled ones; one share of
+                 the peak holds for all that a layer does where products were not measured (before
+                 Volta; in 32 bit all but Volta's fp32 and Ampere's tf32) and with
+                 compute.efficiency.  Left out, image networks of convolutions run one by one, but
+                 fused with pmap and megatron; one share holds on other makers' devices and with
+                 compute.efficiency.  Detectors, U-Nets, ConvNeXt and Swin have no such lists
     code         whose code torch runs one by one, with compile: false; huggingface/nanotron's Llama
                  has norms and rotary positions in one kernel each, copies between layouts, and a
                  loss in 32 bit; tensorflow: BERT's own code in a graph without XLA, which fuses
@@ -159,7 +162,7 @@ class Brought(NamedTuple):
     fused: bool = False
 
 
-NOTHING = Brought()
+NOTHING_BROUGHT = Brought()
 
 
 def executed(
@@ -171,21 +174,21 @@ def executed(
     *,
     autocast: bool = False,
     rated: bool = False,
-    mixed: bool = False,
-    brought: Brought = NOTHING,
+    others: tuple[Device, ...] = (),
+    brought: Brought = NOTHING_BROUGHT,
 ) -> Model:
     """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
     cast to by `autocast`.  Where nothing is said, no share of the peak is given (`rated`) and it is
-    known how fast kernels are: by a hand-tuned library, unless devices are `mixed`, image networks
+    known how fast kernels are: by a hand-tuned library, unless there are `others`, image networks
     one by one unless the framework fuses them (`brought`); else the same model.  Raises Refused
     where that is not counted, also of some kinds of layers alone."""
-    if convolutions.counted(model) and execution.code == "transformers":
-        fused = brought.fused if execution.compile is None else execution.compile
-        run = execution.kernelwise or (rated and convolutions.knows(device))
-        return convolutions.listed(model, fused=fused, autocast=autocast) if run else model
+    if convolutions.is_network(model):
+        known = rated and all(map(convolutions.has_shares, (device, *others)))
+        run = execution.kernelwise or known
+        return _convolved(model, execution, brought, autocast=autocast) if run else model
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
-        known = rated and not mixed and knows(device, dtype)
+        known = rated and not others and knows(device, dtype)
         own = "library" if brought.attention and kind == "flash" else kind
         return _by_library(model, own, device, dtype) if known else model
     _accept(model, execution, autocast=autocast)
@@ -196,6 +199,16 @@ def executed(
         for layer in model.layers
     )
     return replace(model, layers=tuple(layers))
+
+
+def _convolved(model: Model, execution: Execution, brought: Brought, *, autocast: bool) -> Model:
+    """An image network kernel by kernel."""
+    if execution.code != "transformers":
+        message = f"{_CODES[execution.code]} has none of the layers of {model.name}; leave it out"
+        raise Refused(message, ("execution", "code"))
+    if execution.compile is None:
+        return convolutions.listed(model, fused=brought.fused, autocast=autocast, launched=False)
+    return convolutions.listed(model, fused=execution.compile, autocast=autocast)
 
 
 def _accept(model: Model, execution: Execution, *, autocast: bool) -> None:
@@ -221,8 +234,7 @@ def _accept_lists(model: Model, execution: Execution, *, autocast: bool) -> None
     lists = [execution.list_of(layer) for layer in blocks]
     lacking = _kinds(one for one, counted in zip(blocks, lists, strict=True) if counted is None)
     if lacking and execution.code != "transformers":
-        whose = {"nanotron": "nanotron", "tensorflow": "BERT's code in TensorFlow"}[execution.code]
-        message = f"{whose} has no {lacking} as {model.name} has; leave it out"
+        message = f"{_CODES[execution.code]} has no {lacking} as {model.name} has; leave it out"
         raise Refused(message, ("execution", "code"))
     if lacking:
         how = "compiled" if compiled else "run one by one"

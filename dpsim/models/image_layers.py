@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dpsim.models import Layer, Tensor
-from dpsim.models.convolutions import NOTHING, with_kernels
+from dpsim.models.convolutions import NONE_SAVED, with_kernels
 
 
 class Plane(NamedTuple):
@@ -81,11 +81,11 @@ class Convolution(NamedTuple):
         passes = 1 if self.first else 2
         behind = wrote * (3 * norm + 2 * self.relu + 3 * self.add)
         back = wrote * (5 * norm + 3 * (self.relu + self.add))
-        fused = NOTHING
+        saved = NONE_SAVED
         if norm and self.relu:
-            fused = fused.with_kernel(2 * wrote, 3 * wrote)
+            saved = saved.with_kernel(2 * wrote, 3 * wrote)
         if norm and self.add:
-            fused = fused.with_kernel(2 * wrote, 2 * wrote)
+            saved = saved.with_kernel(2 * wrote, 2 * wrote)
         kept = wrote * (norm + self.kept) + (read if self.first else 0)
         made = Layer(
             name=self.name,
@@ -103,7 +103,7 @@ class Convolution(NamedTuple):
             unit=self.unit,
             batch_norm=self.channels * norm,
         )
-        return with_kernels(made, behind, back, fused)
+        return with_kernels(made, behind, back, saved, 1, passes)
 
 
 def pool(name: str, source: Plane, out: Plane, *, maximum: bool) -> Layer:
@@ -119,7 +119,7 @@ def pool(name: str, source: Plane, out: Plane, *, maximum: bool) -> Layer:
         activations_op=kept,
         output=out.elements,
     )
-    return with_kernels(made, moved, moved, NOTHING)
+    return with_kernels(made, moved, moved, NONE_SAVED, 0, 0)
 
 
 def linear(name: str, read: int, wrote: int, *, relu: bool = False, dropout: bool = False) -> Layer:
@@ -143,4 +143,4 @@ def linear(name: str, read: int, wrote: int, *, relu: bool = False, dropout: boo
         activations_op=kept,
         output=wrote,
     )
-    return with_kernels(made, behind, back, NOTHING)
+    return with_kernels(made, behind, back, NONE_SAVED, 1, 2)

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from dpsim.models import Layer, Tensor
-from dpsim.models.convolutions import NOTHING, Fused, with_kernels
+from dpsim.models.convolutions import NONE_SAVED, FusedAway, with_kernels
 from dpsim.models.image_layers import Plane
 
 #: how many times as long as its reads and writes at full bandwidth a depthwise convolution takes,
@@ -49,7 +49,8 @@ class LayerSum:
     first   its input needs no gradient
 
     `products` and `back_products` are what convolutions and matrices move of `moved` and
-    `back_moved`; `fused` what is not moved where what follows a batch normalisation is fused to it.
+    `back_moved`, `multiplying` and `gradients` how many kernels they are in either pass; `saved` is
+    what is not moved where what follows a batch normalisation is fused to it.
     """
 
     name: str
@@ -68,7 +69,9 @@ class LayerSum:
     again_moved: float = 0.0
     products: float = 0.0
     back_products: float = 0.0
-    fused: Fused = NOTHING
+    multiplying: int = 0
+    gradients: int = 0
+    saved: FusedAway = NONE_SAVED
 
     def own(self, name: str, *shape: int) -> LayerSum:
         """A parameter tensor that no operation below accounts for."""
@@ -97,7 +100,7 @@ class LayerSum:
         self._weights(name, shape, bias)
         if groups == source.channels > 1:
             more = (DEPTHWISE - 1) * (source.elements + out.elements)
-            self._multiplies(more, (1 if self.first else 2) * more, kernels=0)
+            self._multiplies(more, (1 if self.first else 2) * more, kernels=0, passes=0)
         return self.product(2.0 * prod(shape) * out.size**2, source.elements, out.elements)
 
     def product(self, flop: float, read: float, wrote: float, *, kept: bool = True) -> LayerSum:
@@ -107,7 +110,7 @@ class LayerSum:
         self.back_flop += passes * flop
         self.kept += wrote * kept + (read if self.first else 0)
         self.first = False
-        return self._multiplies(read + wrote, passes * (read + wrote))
+        return self._multiplies(read + wrote, passes * (read + wrote), kernels=1, passes=passes)
 
     def attention(
         self,
@@ -149,7 +152,7 @@ class LayerSum:
         """A function of each of `elements` elements; not `kept`: in place, of what is kept."""
         self.kept += elements * kept
         if self.batch_norm:
-            self.fused = self.fused.with_kernel(2 * elements, 3 * elements)
+            self.saved = self.saved.with_kernel(2 * elements, 3 * elements)
         return self.moves(2 * elements, 3 * elements)
 
     def gate(self, elements: float) -> LayerSum:
@@ -166,7 +169,7 @@ class LayerSum:
         """The sum of two."""
         self.kept += elements * kept
         if self.batch_norm:
-            self.fused = self.fused.with_kernel(2 * elements, 2 * elements)
+            self.saved = self.saved.with_kernel(2 * elements, 2 * elements)
         return self.moves(3 * elements, 3 * elements)
 
     def dropout(self, elements: float) -> LayerSum:
@@ -179,10 +182,14 @@ class LayerSum:
         self.kept += wrote * (3 if maximum else 1)
         return self.moves(read + wrote, read + wrote)
 
-    def _multiplies(self, forward: float, backward: float, *, kernels: int = 1) -> LayerSum:
-        """Traffic of convolutions and matrices."""
+    def _multiplies(
+        self, forward: float, backward: float, *, kernels: int, passes: int
+    ) -> LayerSum:
+        """Traffic of convolutions and matrices, of which each has so many backward `passes`."""
         self.products += forward
         self.back_products += backward
+        self.multiplying += kernels
+        self.gradients += passes
         return self.moves(forward, backward, kernels=kernels)
 
     def moves(self, forward: float, backward: float, *, kernels: int = 1) -> LayerSum:
@@ -195,7 +202,8 @@ class LayerSum:
     def image_layer(self, *, read: float, wrote: float) -> Layer:
         """The layer of an image network, with its kernels."""
         behind = self.moved - self.products, self.back_moved - self.back_products
-        return with_kernels(self.layer(read=read, wrote=wrote), *behind, self.fused)
+        made = self.layer(read=read, wrote=wrote)
+        return with_kernels(made, *behind, self.saved, self.multiplying, self.gradients)
 
     def layer(self, *, read: float, wrote: float, tied: str | None = None) -> Layer:
         """The layer, which reads `read` elements from the one before and writes `wrote`."""

@@ -11,7 +11,8 @@ class Kernels(NamedTuple):
     forward, backward    device kernels launched
     moved, moved_back    elements per sample that kernels move which are neither products nor flash
                          attention, in forward and in backward
-    products             elements per sample that those two move in forward (backward: twice)
+    products             elements per sample that those two move in forward (backward: twice; of
+                         image networks once for the first)
     weights              elements that are moved once a micro-batch in either pass
     autocast             the same where autocast casts at each product; None: not counted
     single               the same in 32 bit, where nothing is widened; None: as these

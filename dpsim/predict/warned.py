@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 from dpsim.cases.case import Case
@@ -15,6 +16,7 @@ from dpsim.core.plugins import name_of
 from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
+from dpsim.machines.topology import TRAY, alike
 from dpsim.models.memory import UNFIT, UNFIT_WORDS
 from dpsim.predict import lived, startup, training_run
 from dpsim.predict.idle import idle_keys
@@ -210,17 +212,18 @@ def _straddling(good: Sequence[Case]) -> Iterator[str]:
 
 
 def _left_over(good: Sequence[Case]) -> Iterator[str]:
-    """Domains of many GPUs that are filled, but the last, where all could have as many."""
-    for case in good:
-        place = case.topology
+    """NVLink domains that are filled, but the last, where all could have as many whole groups."""
+    for case in sorted(good, key=lambda case: -case.ranks):
+        place, mesh = case.topology, case.mesh
         if place is None or place.nodes == 1 or not place.of_servers or not case.ranks % place.gpus:
             continue
-        shares = range(place.gpus - 1, place.gpus // 2, -1)
-        each = next((share for share in shares if case.ranks % share == 0), None)
+        each = alike(
+            case.ranks, place.gpus, math.lcm(TRAY, mesh.tensor * mesh.context, mesh.expert)
+        )
         if each is not None:
             yield (
                 f"{case.ranks} ranks fill nodes of {place.gpus} and leave "
-                f"{case.ranks % place.gpus} to the last, whose links all wait for; "
+                f"{case.ranks % place.gpus} to the last, for whose few links collectives wait; "
                 f"cluster.nodes: {case.ranks // each} with "
                 f"gpus_per_node: {each} gives all as many, as schedulers do"
             )

@@ -75,9 +75,9 @@ def _of_images(
     """The section of an image network whose kernels are fused."""
     rules, words = vocabulary().image_execution, row.text("strategy_detail").lower()
     made = next(told(rules, words, row.text), None)
-    if made is None or not convolutions.knows(device):
+    if made is None or not convolutions.has_shares(device):
         return {}
-    if not convolutions.counted(load(make(model.data, file=False), Path())):
+    if not convolutions.is_network(load(make(model.data, file=False), Path())):
         return {}
     notes += made[1]
     return {"execution": made[0]}

@@ -215,7 +215,7 @@ class Strategy:
 
     @property
     def fused_kernels(self) -> bool:
-        """Whether it has fused kernels for a transformer's layers; torch's own keep more."""
+        """Whether it has fused kernels; torch's own keep more, or move more."""
         return False
 
     @property
