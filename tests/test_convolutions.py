@@ -19,6 +19,7 @@ from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.models.compute import layer_times
 from dpsim.models.section import load as load_model
 from dpsim.models.section import make
+from dpsim.predict.unused import unused
 
 IMAGES = 4
 
@@ -150,6 +151,32 @@ def test_a_share_that_is_given_holds_for_all_that_a_layer_does() -> None:
 )
 def test_shares_of_the_peak(device: str, dtype: str, share: float) -> None:
     assert convolutions.share(load_device(device), dtype) == share
+
+
+def test_a_stand_in_s_kernels_are_as_much_smaller_as_its_work() -> None:
+    def lists(share: float) -> list[float]:
+        model = {"name": "scaled", "parameters": round(share * 25_557_032)}
+        layers = case(model=model).model.layers
+        streams = [one.streamed for one in layers if one.streamed]
+        assert all(one.backward_bytes >= 0 for one in layers)
+        return [
+            sum(one.forward for one in streams), sum(one.backward for one in streams),
+            sum(one.forward_bytes for one in layers), sum(one.backward_bytes for one in layers),
+        ]  # fmt: skip
+
+    whole = lists(1.0)
+    assert lists(0.25) == pytest.approx([0.25 * each for each in whole], rel=1e-6)
+
+
+def test_eight_bits_change_nothing_and_it_is_said() -> None:
+    eight = {"parameters": "fp32", "compute": "fp8"}
+    sixteen = {"parameters": "fp32", "compute": "bf16"}
+    there = {"machine": "dgx-h100", "ranks": 8}
+    one, other = (case(precision=p, cluster=there) for p in (eight, sixteen))
+    assert one.pace.seconds(8) == pytest.approx(other.pace.seconds(8), rel=1e-9)
+    assert "precision.compute: fp8 is bf16 here" in " ".join(unused(one))
+    plain = case(model={"name": "vgg16"}, execution={"compile": True})
+    assert "execution.compile changes nothing" in " ".join(unused(plain))
 
 
 def test_other_models_of_images_are_refused_by_name() -> None:

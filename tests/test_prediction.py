@@ -145,6 +145,15 @@ def test_calibration_at_many_ranks_leaves_communication_alone() -> None:
     assert points[0]["step_time_s"] < 0.150
 
 
+def test_a_step_as_long_as_its_loader_takes_tells_no_level() -> None:
+    """64 images at 160 images/s take 0.4 s, whatever compute takes below that."""
+    for step in ("400 ms", "401 ms", "403 ms"):
+        fed = {"rate": "160 images/s"}
+        points = answer(RESNET, input=fed, calibrate={"step_time": step})["points"]
+        alone = answer(RESNET, input=fed)["points"]
+        assert points[0]["compute_s"] == alone[0]["compute_s"]
+
+
 def test_a_level_is_found_beyond_where_the_loader_bounds_the_step() -> None:
     """64 images take the loader 0.4 s, whatever compute takes below that; rounding is no slope."""
     for rate in ("160 images/s", "159.7 images/s", "160.3 images/s"):

@@ -237,6 +237,7 @@ def test_a_model_without_name_or_size_is_refused() -> None:
         ({"strategy": "DP+PP"}, "pp: pipeline parallelism of unknown size"),
         ({"strategy": "DP+CP"}, "cp: context parallelism of unknown size"),
         ({"strategy": "DP, async"}, "rows of asynchronous training are not read"),
+        ({"strategy": "async TensorFlow DP"}, "rows of asynchronous training are not read"),
         ({"strategy": "DP all-reduce", "compression": "sketches"}, "compressed communication"),
         ({"strategy": "decentralised DP (neighbor averaging)"}, "decentralised"),
         ({"strategy": "gossip"}, "'gossip' is not known"),
@@ -764,9 +765,13 @@ UNSPLIT = (
 BESIDE = (
     "tp-comm-overlap", "tp_comm_overlap", "ub_tp_comm_overlap=True", "SP, async TP", "userbuffers",
     "TP communication overlap", "TP comm. overlap", "overlap TP comm", "async tensor parallel",
-    "asynchronous tensor parallelism",
+    "asynchronous tensor parallelism", "asynchronous TP", "enable_async_tensor_parallel: true",
+    "async tensor model parallel allreduce",
 )  # fmt: skip
-NOT_BESIDE = ("no tp-comm-overlap", "tp comm overlap off", "tp-comm-overlap: false")
+NOT_BESIDE = (
+    "no tp-comm-overlap", "tp comm overlap off", "tp-comm-overlap: false", "async TP disabled",
+    "no async tensor parallel", "async checkpointing, no async TP",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 from dpsim.cases.chapters import Chapters
 from dpsim.cases.site import device_of
 from dpsim.core.constants import shipped
-from dpsim.core.dtypes import dtype_class
+from dpsim.core.dtypes import dtype_class, rest_of
 from dpsim.core.lean import dataclass
 from dpsim.core.many import Many, added
 from dpsim.core.record import Refused
@@ -92,7 +92,9 @@ class ModelWork:
         """`model` with its kernels as they are made."""
         own = self._precision(model)
         kind: Any = getattr(self.spec, "attention", "flash")
-        cast = self.autocasts and own.parameters == "fp32" and own.compute in ("bf16", "fp16")
+        # what autocast casts to: an image network's convolutions stay in 16 bits
+        narrow = rest_of(own.compute) if convolutions.is_network(model) else own.compute
+        cast = self.autocasts and own.parameters == "fp32" and narrow in ("bf16", "fp16")
         made = executed(
             model, self.execution, kind, self.device, own.compute,
             autocast=cast, rated=self.rated, others=self.others, brought=self.brought,

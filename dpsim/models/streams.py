@@ -31,6 +31,19 @@ class Kernels(NamedTuple):
     whole: float = 0.0
     whole_back: float = 0.0
 
+    def scaled(self, work: float, parameters: float) -> Kernels:
+        """`work` times as much of each sample, and of `parameters` times as many weights."""
+        return self._replace(
+            moved=self.moved * work,
+            moved_back=self.moved_back * work,
+            products=self.products * work,
+            weights=self.weights * parameters,
+            autocast=self.autocast and self.autocast.scaled(work, parameters),
+            single=self.single and self.single.scaled(work, parameters),
+            whole=self.whole * work,
+            whole_back=self.whole_back * work,
+        )
+
 
 class Streamed(NamedTuple):
     """Elements per sample that a layer's kernels move one after the other with products.

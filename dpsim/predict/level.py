@@ -34,6 +34,8 @@ from dpsim.predict.widths import Reference, reference
 ALMOST_NONE = 1e-9
 #: how many times further up a root is looked for where times say nothing of where it is
 _FARTHER = 4.0
+#: within which share of a loader's period a step is as long as that
+_AS_LONG = 0.01
 #: what rounding makes of one step played twice, over it
 _ROUNDING = 1e-12
 
@@ -218,7 +220,8 @@ def _alone(
     none = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
     least = none if issuing == 1.0 else 1.0
     time = play or partial(step_time, tried=Tries())
-    _check_fed(case, target)
+    if _bound_by_loader(case, target) and time(scaled(case, start, issuing)) <= target:
+        return start
     if play is None and filled(case) is not None:
         with suppress(Refused):
             near = _solve(
@@ -230,10 +233,11 @@ def _alone(
     return scale
 
 
-def _check_fed(case: Case, target: float) -> None:
-    """Refuse a measured step that is shorter than it takes to feed it as `case` is fed."""
+def _bound_by_loader(case: Case, target: float) -> bool:
+    """Whether a measured step is as long as it takes to feed it, so that it tells no level; Refused
+    where it is shorter."""
     if case.feed is None:
-        return
+        return False
     period = case.feed.made.period(case.feed.made.settled(target))
     if period > target:
         raise BeyondLoader(
@@ -241,6 +245,7 @@ def _check_fed(case: Case, target: float) -> None:
             f"({period:.4g} s); if it was measured with synthetic data, say synthetic: true",
             ("calibrate",),
         )
+    return target <= period * (1.0 + _AS_LONG)
 
 
 def _points(first: Case, calibrate: Calibrate) -> list[MeasuredPoint]:

@@ -9,7 +9,8 @@ from dpsim.cases.case import Case
 from dpsim.compile.loaders import Loader
 from dpsim.compile.strategies.megatron import Megatron
 from dpsim.core import plugins
-from dpsim.core.dtypes import OPERANDS
+from dpsim.core.dtypes import OPERANDS, rest_of
+from dpsim.models.few_bits import is_cast
 from dpsim.models.memory import kept_bytes
 from dpsim.models.recomputing import EARLY, stops_early
 
@@ -35,6 +36,8 @@ def unused(case: Case) -> Iterator[str]:
         yield "parallel.blocking_sends changes nothing: no stages send (parallel.pipeline is 1)"
     yield from (f"strategy.{text}" for text in scenario.strategy.idle(case.model))
     yield from _stays(case)
+    if dtype in OPERANDS and not any(is_cast(one, dtype) for one in layers):
+        yield f"precision.compute: {dtype} is {rest_of(dtype)} here: no layer's products run in it"
     lists = [(one.eager_kernels, one.compiled_kernels) for one in layers if one.convolves]
     if scenario.execution.compile and lists and all(one == other for one, other in lists):
         yield "execution.compile changes nothing: no batch normalisation to fuse anything to"

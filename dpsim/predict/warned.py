@@ -224,7 +224,7 @@ def _left_over(good: Sequence[Case]) -> Iterator[str]:
             yield (
                 f"{case.ranks} ranks fill nodes of {place.gpus} and leave "
                 f"{case.ranks % place.gpus} to the last, for whose few links collectives wait; "
-                f"cluster.nodes: {case.ranks // each} with "
+                f"in place of ranks cluster.nodes: {case.ranks // each} with "
                 f"gpus_per_node: {each} gives all as many, as schedulers do"
             )
             return

@@ -55,9 +55,12 @@ def headline(answer: Answer) -> str:
         return told + _asked(last) + _unfit(answer)
     times = number(last.ranks / first.ranks)
     start = place(first) if settings(first) else f"{first.ranks:,}"
+    grown = last.speedup or 0.0
+    if settings(first) != settings(last) and last.efficiency:  # compared with ranks set up alike
+        grown = last.efficiency * last.ranks / first.ranks
     told = (
         f"From {start} to {place(last)} ({times} times as many) throughput "
-        f"grows {number(last.speedup or 0.0)}-fold to {rate(last)}: efficiency {_share(last)}"
+        f"grows {number(grown)}-fold to {rate(last)}: efficiency {_share(last)}"
         f", a step of {_sure(last)}."
     )
     return told + _asked(last) + _unfit(answer)

@@ -70,4 +70,6 @@ def _scaled(layer: Layer, ratio: float, work: float) -> Layer:
         forward_sum=layer.forward_sum * work,
         backward_sum=layer.backward_sum * work,
         output=layer.output * work,
+        eager_kernels=layer.eager_kernels and layer.eager_kernels.scaled(work, ratio),
+        compiled_kernels=layer.compiled_kernels and layer.compiled_kernels.scaled(work, ratio),
     )
