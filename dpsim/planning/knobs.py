@@ -157,7 +157,8 @@ def knob_of(scenario: Scenario, key: str, shown: str) -> Knob:
     if getattr(now, "factor", None) is not None:
         raise Refused(f"{shown} {key}: varies at random; name its number, such as {key}.mean")
     if mark is None:
-        known = f"; it is one of {', '.join(map(str, ways))}" if (ways := choices(hint)) else ""
+        ways = ", ".join(map(str, choices(hint)))
+        known = f"; it is one of {ways}, which --tune {key} compares" if ways else ""
         raise Refused(f"{shown} {key}: is no number{known}")
     if isinstance(mark, Check):
         number = float(now) if isinstance(now, int) else None
