@@ -224,6 +224,15 @@ def test_a_gap_between_faults_that_are_played_and_unknown_ones_is_none() -> None
     assert twice.probability > half.probability
 
 
+def test_the_very_step_that_calibrates_is_no_check() -> None:
+    for step in ("1=318.8ms", "1=0.3188s"):
+        with pytest.raises(Refused, match="very step that calibrates"):
+            timed(read("quickstart"), [step], [])
+    assert timed(read("quickstart"), ["1=318.8ms", "8=0.34s"], []).seconds
+    assert timed(read("quickstart"), ["1,per_device=128=318.8ms"], []).seconds
+    assert timed(read("quickstart"), ["1=330ms"], []).seconds
+
+
 def test_repeats_of_a_step_are_one_unknown(judge: StepJudge) -> None:
     """What no prediction explains of a run is the same each time; only their scatter averages."""
     case, seconds = judge.cases[1], float(np.exp(judge.healthy[1])) * 1.24

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,10 @@ from dpsim.predict.level import Level, check_possible, level_of, point_of
 KEYS = ("per_device", "global", "accumulation")
 #: steps that are checked at once; each is played some dozens of times
 MOST = 16
+
+
+#: within which share two ways to write a step are one
+_SAME = 1e-3
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,20 @@ def timed(loaded: Loaded, step_times: Sequence[str], throughputs: Sequence[str])
     plain = Case(loaded.points[0], loaded.base)
     first = found.of(plain) if found else plain
     pairs = sorted((_measured(first, *text) for text in texts), key=lambda pair: pair[0].ranks)
+    if found and all(_calibrates(found, first, *pair) for pair in pairs):
+        raise Refused(
+            f"{texts[0][1][:80]} is the very step that calibrates the prediction, which tells "
+            "nothing of it; check another count, or leave it out: --set calibrate=null"
+        )
     return TimedCases(tuple(c for c, _ in pairs), tuple(s for _, s in pairs), found)
+
+
+def _calibrates(found: Level, first: Case, case: Case, seconds: float) -> bool:
+    """Whether that was measured of `case` which alone set the level of `first`."""
+    if found.fit is not None or case.ranks != found.ranks:
+        return False
+    same = case.global_batch == at_ranks(first, found.ranks).global_batch
+    return same and math.isclose(seconds, found.step_time, rel_tol=_SAME)
 
 
 def _measured(first: Case, kind: str, text: str) -> tuple[Case, float]:
