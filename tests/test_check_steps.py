@@ -231,6 +231,8 @@ def test_the_very_step_that_calibrates_is_no_check() -> None:
     assert timed(read("quickstart"), ["1=318.8ms", "8=0.34s"], []).seconds
     assert timed(read("quickstart"), ["1,per_device=128=318.8ms"], []).seconds
     assert timed(read("quickstart"), ["1=330ms"], []).seconds
+    made_up = ["calibrate={step_time: 318.8 ms, synthetic: true}"]  # with a loader it is a check
+    assert timed(read("quickstart", made_up), ["1=318.8ms"], []).seconds
 
 
 def test_repeats_of_a_step_are_one_unknown(judge: StepJudge) -> None:

@@ -175,6 +175,8 @@ def test_eight_bits_change_nothing_and_it_is_said() -> None:
     one, other = (case(precision=p, cluster=there) for p in (eight, sixteen))
     assert one.pace.seconds(8) == pytest.approx(other.pace.seconds(8), rel=1e-9)
     assert "precision.compute: fp8 is bf16 here" in " ".join(unused(one))
+    stated = {"layers": [{"name": "a", "parameters": 1, "forward": "1 ms", "backward": "2 ms"}]}
+    assert not list(unused(case(model=stated, precision=eight, cluster=there)))
     plain = case(model={"name": "vgg16"}, execution={"compile": True})
     assert "execution.compile changes nothing" in " ".join(unused(plain))
 

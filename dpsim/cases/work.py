@@ -88,6 +88,11 @@ class ModelWork:
         """As read from the section, a file or a record."""
         return load(self.spec, self.base, self.device, self._executed)
 
+    @cached_property
+    def convolves(self) -> bool:
+        """Whether it is known how convolutions run, one after the other with all else."""
+        return convolutions.is_listed(self.model)
+
     def _executed(self, model: Model) -> Model:
         """`model` with its kernels as they are made."""
         own = self._precision(model)
@@ -242,7 +247,7 @@ class Pace:
         given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
-        if self._convolves:
+        if self.work.convolves:
             return convolutions.share(device, self.work.precision.compute)
         if self._kernelwise(device):
             return reached(device, self.work.precision.compute)[0]
@@ -261,13 +266,8 @@ class Pace:
     def _kernelwise(self, device: Device | None) -> bool:
         """Whether it is known what products alone reach on `device`."""
         library = any(layer.library for layer in self.work.model.layers)
-        told = (self.work.execution.kernelwise or library) and not self._convolves
+        told = (self.work.execution.kernelwise or library) and not self.work.convolves
         return told and knows(device, self.work.precision.compute)
-
-    @property
-    def _convolves(self) -> bool:
-        """Whether it is known how convolutions run, one after the other with all else."""
-        return convolutions.is_listed(self.work.model)
 
     @property
     def at_rates(self) -> bool:

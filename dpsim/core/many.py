@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, NoReturn
 
 import numpy as np
@@ -252,13 +253,7 @@ class Unsaid(str):
 
 def longest(times: Mapping[str, float]) -> tuple[float, str]:
     """The largest of `times` and its name: the first of equal ones."""
-    if any(isinstance(time, Many) for time in times.values()):
-        most, *others = times.values()
-        for time in others:
-            most = larger(most, time)
-        return most, Unsaid()
-    name = max(times, key=lambda key: times[key])
-    return times[name], name
+    return reduce(longer, ((time, name) for name, time in times.items()))
 
 
 def longer(one: tuple[float, str], other: tuple[float, str]) -> tuple[float, str]:

@@ -54,7 +54,7 @@ LARGEST_SERVER = 16
 TRAY = 4
 
 
-def alike(ranks: int, whole: int, step: int = TRAY) -> int | None:
+def alike(ranks: int, whole: int, step: int) -> int | None:
     """GPUs of each NVLink domain of `whole`, as many in each, by `step`, that hold `ranks`: in the
     fewest domains of which at least half is used, as schedulers with topologies of blocks place a
     job's segments (SchedMD/slurm doc/html/topology.shtml, `--segment`).  None where there is no

@@ -36,12 +36,12 @@ def unused(case: Case) -> Iterator[str]:
         yield "parallel.blocking_sends changes nothing: no stages send (parallel.pipeline is 1)"
     yield from (f"strategy.{text}" for text in scenario.strategy.idle(case.model))
     yield from _stays(case)
-    if dtype in OPERANDS and not any(is_cast(one, dtype) for one in layers):
-        yield f"precision.compute: {dtype} is {rest_of(dtype)} here: no layer's products run in it"
     lists = [(one.eager_kernels, one.compiled_kernels) for one in layers if one.convolves]
     if scenario.execution.compile and lists and all(one == other for one, other in lists):
         yield "execution.compile changes nothing: no batch normalisation to fuse anything to"
     given = all(one.forward is not None for one in layers)
+    if dtype in OPERANDS and not given and not any(is_cast(one, dtype) for one in layers):
+        yield f"precision.compute: {dtype} is {rest_of(dtype)} here: no layer's products run in it"
     if scenario.execution.cuda_graphs and scenario.host.launch is None and given:
         yield (
             "execution.cuda_graphs changes nothing of the layers: their durations are given, and "

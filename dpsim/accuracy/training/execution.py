@@ -72,15 +72,15 @@ def executed(
 def _of_images(
     row: TrainingRow, model: ModelChoice, device: Device | None, notes: list[str]
 ) -> dict[str, Any]:
-    """The section of an image network whose kernels are fused."""
-    rules, words = vocabulary().image_execution, row.text("strategy_detail").lower()
-    made = next(told(rules, words, row.text), None)
-    if made is None or not convolutions.has_shares(device):
+    """The section of an image network, with kernels that are fused or not."""
+    if not convolutions.has_shares(device):
         return {}
     if not convolutions.is_network(load(make(model.data, file=False), Path())):
         return {}
-    notes += made[1]
-    return {"execution": made[0]}
+    rules, words = vocabulary().image_execution, row.text("strategy_detail").lower()
+    keys, more = next(told(rules, words, row.text))  # the last one is for all
+    notes += more
+    return {"execution": keys}
 
 
 #: FLOP of forward, backward and forward again, over those of forward and backward alone
