@@ -16,8 +16,9 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.compute import DEFAULT_EFFICIENCY
 from dpsim.models.convolutions import BEFORE_AMPERE
+from dpsim.predict.level import level_of
 from dpsim.predict.player import play
-from dpsim.predict.point import Point
+from dpsim.predict.point import Causes, Point
 from dpsim.predict.prediction import predict
 from dpsim.predict.uncertainty import REPEATED, efficiency_interval, interval
 from dpsim.predict.widths import (
@@ -26,6 +27,7 @@ from dpsim.predict.widths import (
     FAR,
     LEAST_OVER,
     MOST_OVER,
+    changed_range,
     compute_range,
     fed,
     newer,
@@ -36,6 +38,13 @@ from dpsim.predict.widths import (
 from dpsim.variability import expected_maximum
 
 FITTED = shipped("training")
+RUN: dict[str, Any] = {
+    "model": {"huggingface": "bert-base-uncased", "sequence_length": 128},
+    "cluster": {"machine": "dgx-a100", "ranks": 8},
+    "strategy": {"kind": "ddp"},
+    "batch": {"per_device": 64},
+    "precision": {"compute": "fp16"},
+}
 
 
 def case(**sections: Any) -> Case:
@@ -237,6 +246,45 @@ def test_linear_scaling_keeps_what_a_rank_does_in_a_second() -> None:
     assert measured.linear(bert(64)) == pytest.approx(0.3)
     two, eight = case(batch={"global": 512}), case(batch={"global": 128})
     assert reference(two, 0.4).linear(eight) == pytest.approx(0.1)
+
+
+def test_only_a_measured_run_itself_is_as_sure_as_runs_repeat() -> None:
+    """On as many ranks another batch, strategy, dtype, device and other kernels were not measured;
+    what changes nothing that is modelled was."""
+    measured = load({**RUN, "calibrate": {"step_time": "60 ms"}}, Path(), "x")
+    level = level_of(measured)
+
+    def causes(**sections: Any) -> Causes:
+        loaded = load(RUN | sections, Path(), "x")
+        return predict(loaded, level).points[0].interval.causes
+
+    assert causes()["run to run"] == REPEATED
+    slower = {"machine": "dgx-a100", "ranks": 8, "inter_node_bandwidth": "25 Gbit/s"}
+    assert causes(cluster=slower, engine="event")["run to run"] == REPEATED  # of one node
+    away = tuple(FITTED[f"interval.run.{end}"].value for end in ("fast", "slow"))
+    for other in (
+        {"batch": {"per_device": 32}},
+        {"strategy": {"kind": "ddp", "bucket_cap_mb": 1000}},
+        {"precision": {"parameters": "fp32", "compute": "fp32"}},
+        {"cluster": {"machine": "dgx-h100", "ranks": 8}},
+        {"execution": {"compile": True}},
+    ):
+        assert causes(**other)["run to run"] == (1 / away[0], away[1]), other
+
+
+def test_half_of_what_another_device_or_dtype_changes_may_be_wrong() -> None:
+    """No more than without a measurement; other counts and batches change nothing of it."""
+    measured = reference(bert(8), 0.1)
+    assert measured.changed(bert(64)) == 0.0
+    assert reference(case(), 0.1).changed(case(batch={"per_device": 32})) == 0.0
+    fp32 = bert(8, "fp32")
+    changed = measured.changed(fp32)
+    paces = [one.pace.uncalibrated_seconds(64, 0) for one in (fp32, bert(8))]
+    assert changed == pytest.approx(math.log(paces[0] / paces[1]))
+    low, high = compute_range(fp32, False)
+    assert changed_range(fp32, 0.1, 1.0) == pytest.approx((math.exp(-0.05), math.exp(0.05)))
+    assert changed_range(fp32, 0.1, 0.5)[1] == pytest.approx(0.5 + 0.5 * math.exp(0.05))
+    assert changed_range(fp32, 9.0, 1.0) == (low, high)
 
 
 def test_a_calibrated_step_far_longer_than_predicted_may_have_been_that_run_alone() -> None:

@@ -32,7 +32,7 @@ from dpsim.predict.gauss_newton import cost, least
 from dpsim.predict.point import Causes
 from dpsim.predict.repeats import FittedStep, Repeats, run_of
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
-from dpsim.predict.widths import sliced
+from dpsim.predict.widths import SAME, sliced
 
 #: how many points the shipped noise counts as
 PRIOR_POINTS = 4
@@ -143,7 +143,7 @@ class PointsFit:
 
         Every column of the covariance's root is one independent cause, named by its first number.
         """
-        known = self._known(case)
+        known = self._known(case, step)
         if known is not None:
             return {"run to run": known}
         names = [number.name for number in self.numbers]
@@ -163,9 +163,10 @@ class PointsFit:
         unexplained = (math.exp(-Z90 * self.noise), math.exp(Z90 * self.noise))
         return {**found, "run to run": unexplained}
 
-    def _known(self, case: Case) -> tuple[float, float] | None:
+    def _known(self, case: Case, step: float) -> tuple[float, float] | None:
         """Where `case` itself was measured, its residual and what repeated runs differ by; None
-        where it was not, or points contradict each other: nobody knows which of them to believe."""
+        where it was not, or takes another `step` since something else of it changed, or points
+        contradict each other: nobody knows which of them to believe."""
         if self.contradiction is not None:
             return None
         here = run_of(case)
@@ -173,6 +174,7 @@ class PointsFit:
             p
             for p in self.residuals
             if (p.ranks, p.global_batch, p.micro_batch, p.accumulation) == here
+            and abs(step / p.fitted_s - 1.0) <= SAME
         ]
         measured = [1.0 / (1.0 + p.error) for p in same]
         if not measured:

@@ -83,9 +83,12 @@ class Level:
         """The counts at which steps were measured."""
         return self.fit.counts if self.fit else (self.ranks,)
 
-    def reference(self, ranks: int) -> Reference:
-        """The measured step of `ranks` ranks; the first where batches differed."""
-        return next(one for one in self.references if one.ranks == ranks)
+    def reference(self, case: Case) -> Reference:
+        """The measured step that `case` was extrapolated from; of those on as many ranks the one of
+        the most similar batch."""
+        ranks = self.before(case.ranks)
+        there = [one for one in self.references if one.ranks == ranks]
+        return min(there, key=lambda one: abs(math.log(case.global_batch / ranks / one.samples)))
 
     def before(self, ranks: int) -> int:
         """The measured count from which a case of `ranks` ranks was extrapolated."""
@@ -119,7 +122,6 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     points = sorted(_points(first, calibrate))
     cases = [_case(first, calibrate, point) for point in points]
     targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]
-    measured = tuple(map(reference, cases, targets))
     repeats = Repeats.of(cases)
     if len(repeats.firsts) == 1 and repeats.agree(targets):
         return _of_one(cases[0], _middle(targets), play)
@@ -133,6 +135,8 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     adjusted = Adjustment(**numbers)
     _check_peak(adjusted.of(cases[0]))
     findings = tuple(of_points([adjusted.of(case) for case in cases], fitted))
+    steps = [one.fitted_s for one in fitted.residuals]
+    measured = tuple(map(reference, cases, targets, steps))
     return Level(
         adjusted.compute, points[0].ranks, targets[0], 1.0, adjusted, fitted, measured, findings
     )

@@ -84,11 +84,16 @@ class Numbers:
             return self.case.shared.known(_bounds, steps_alone(self.case))
         if self.found is None:
             return interval(self.case, self.played, measured_at(self.case))
-        case, start = self.case, self.found.before(self.case.ranks)
-        fitted = self.found.causes(case, self.step_time_s)
-        linear = self.found.reference(start).linear(case)
-        fullest = max(self.found.counts)
-        return interval(case, self.played, start, fitted=fitted, linear=linear, fullest=fullest)
+        case, measured = self.case, self.found.reference(self.case)
+        return interval(
+            case, self.played, measured.ranks,
+            repeated=measured.repeated(case, self.step_time_s),
+            batches=measured.batches(case),
+            changed=measured.changed(case),
+            fitted=self.found.causes(case, self.step_time_s),
+            linear=measured.linear(case),
+            fullest=max(self.found.counts),
+        )  # fmt: skip
 
     @cached_property
     def _durations(self) -> list[float]:

@@ -23,6 +23,8 @@ input pipeline         loss per doubling inside a node of runs on images, whose 
                        scenario says that it is no limit
 loader                 what a described loader takes more or less, where steps wait for it
 another batch          per doubling of a rank's samples since the calibrated run (kernels' shapes)
+other compute          half of what another device, dtype or kernel than the calibrated run's is
+                       modelled to change, and no more than without a calibration (prior)
 departure              whether the step is far from linear scaling of the calibrated one, by which a
                        prediction can be wrong at all, times what it takes over its multiplications
 doubted calibration    a calibrated step far longer than predicted may have been that run's alone:
@@ -62,6 +64,7 @@ from dpsim.predict.point import Causes, Interval
 from dpsim.predict.routing import causes_of_experts
 from dpsim.predict.widths import (
     SLICES,
+    changed_range,
     compute_range,
     departure,
     doublings_inside,
@@ -79,6 +82,7 @@ HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
 Z90 = 1.645
 _COMPUTE, OVERHEADS = "compute (prior)", "overheads (prior)"
+CHANGED = "other compute (prior)"
 DEPARTURE, DOUBTED = "departure", "doubted calibration"
 #: time of a loader's batches, from what its samples take and what is known of cores and storage:
 #: as far as DLPerf's twelve rows are off (0.94 to 1.15 of what is predicted), and as much below; 75
@@ -108,6 +112,7 @@ def interval(
     *,
     repeated: bool = True,
     batches: float | None = None,
+    changed: float = 0.0,
     fitted: Causes | None = None,
     linear: float | None = None,
     fullest: int | None = None,
@@ -118,6 +123,7 @@ def interval(
     repeated  at the calibrated count the very run was measured, not one of another mesh or batch
     batches   doublings of a rank's samples since the calibrated run; None: as the scenario's batch
               has it, which is for all ranks together or for each
+    changed   logarithm by which a FLOP is computed faster or slower than in the calibrated run
     fitted    causes that a calibration on several points has left, instead of those of one
     linear    the step by linear scaling of the calibrated one [s]; None: what ranks compute in it,
               where layers were measured and no step
@@ -131,6 +137,9 @@ def interval(
         causes |= _input_range(case, fullest or calibrated_at or 1, time)
     away = calibrated_at not in (None, case.ranks if repeated else None)
     causes |= _from_linear(case, played, linear) if away else {}
+    if changed and time > 0:
+        share = min(played.timeline.mean_split().compute / time, 1.0)
+        causes[CHANGED] = changed_range(case, changed, share)
     causes = _told(_whole(causes, case, time), fitted)
     if away and fitted is None:
         causes = _no_faster(causes, case, played, lanes)

@@ -23,6 +23,12 @@ LEAST_OVER, MOST_OVER = 0.5, 2.5
 #: logarithm between a calibrated prediction and linear scaling from which on it can be wrong
 #: altogether; scores of sources left out are much the same from 0.1 to 0.3
 FAR = 0.2
+#: share by which a step may differ from a measured one and still be the same: what a change of so
+#: little does is less than runs differ by
+SAME = 0.005
+#: of the logarithm by which another device, dtype or kernel computes faster than what was measured,
+#: so much may be wrong either way: a prior, since series of published runs change none of these
+HALF = 0.5
 #: compute capability, times ten, of Ampere's last devices: of runs on newer ones fewer are known
 LAST_AMPERE = 87
 #: times its prediction from which a calibrated step may, and from which it as well may, say that
@@ -42,16 +48,24 @@ SLICES = 1.08
 
 @dataclass(frozen=True)
 class Reference:
-    """A measured step, as linear scaling carries it to others.
+    """A measured step, as others are carried from it.
 
     ranks    on how many it was measured
     seconds  what it took for each sample of a rank [s]
     flop     of a sample; 0 where nobody knows
+    samples  of a rank
+    micro    of these, in the largest micro-batch
+    pace     what such a micro-batch takes for a FLOP, uncalibrated [s]; 0 where nobody knows
+    step     what the calibrated model takes for it [s]
     """
 
     ranks: int
     seconds: float
     flop: float
+    samples: float
+    micro: int
+    pace: float
+    step: float
 
     def linear(self, case: Case) -> float:
         """The step of `case` if every device did as much per second as in the measured one [s]."""
@@ -59,11 +73,39 @@ class Reference:
         work = flop / self.flop if flop and self.flop else 1.0
         return self.seconds * work * case.global_batch / case.ranks
 
+    def repeated(self, case: Case, step: float) -> bool:
+        """Whether a `step` [s] of `case` is this one again: what changes neither it nor what a rank
+        does in it was measured."""
+        alike = self.ranks == case.ranks and self.samples == case.global_batch / case.ranks
+        return alike and abs(step / self.step - 1.0) <= SAME
 
-def reference(case: Case, seconds: float) -> Reference:
-    """The step of `case`, which took `seconds`."""
-    own = seconds * case.ranks / case.global_batch
-    return Reference(case.ranks, own, case.model.flop_per_sample() or 0.0)
+    def batches(self, case: Case) -> float:
+        """Doublings of the samples of a rank's micro-batch since it."""
+        return math.log2(max(case.shares) / self.micro)
+
+    def changed(self, case: Case) -> float:
+        """The logarithm by which `case` computes a FLOP of the same micro-batch faster or slower
+        than this step did, uncalibrated: on other devices, in another dtype, by other kernels."""
+        own = _pace(case, self.micro)
+        return abs(math.log(own / self.pace)) if own and self.pace else 0.0
+
+
+def reference(case: Case, seconds: float, step: float | None = None) -> Reference:
+    """The step of `case`, which took `seconds`, and which the calibrated model has as `step`; None:
+    as measured."""
+    samples, flop = case.global_batch / case.ranks, case.model.flop_per_sample() or 0.0
+    micro = max(case.shares)
+    own = seconds / samples
+    return Reference(case.ranks, own, flop, samples, micro, _pace(case, micro), step or seconds)
+
+
+def _pace(case: Case, samples: int) -> float:
+    """What a rank takes for a FLOP of a micro-batch of `samples`, uncalibrated [s]; 0 where nobody
+    knows."""
+    flop, pace = case.model.flop_per_sample(), case.pace
+    if case.device is None or not flop:
+        return 0.0
+    return pace.uncalibrated_seconds(samples, pace.of_rank[0]) / (flop * samples)
 
 
 def departure(case: Case, step: float, linear: float) -> float:
@@ -176,6 +218,15 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
     if calibrated:
         return 1.0 / width("run.fast"), width("run.slow")
     return step_range(case, case.batches.step_seconds / case.compute_scale)
+
+
+def changed_range(case: Case, changed: float, share: float) -> tuple[float, float]:
+    """By what factors a step of `case` may be off, of which a `share` is compute, if it computes a
+    FLOP by the logarithm `changed` faster or slower than what was measured: no farther than without
+    a measurement."""
+    low, high = compute_range(case, False)
+    fast, slow = max(math.exp(-HALF * changed), low), min(math.exp(HALF * changed), high)
+    return 1.0 + share * (fast - 1.0), 1.0 + share * (slow - 1.0)
 
 
 def size_of(case: Case) -> str:
