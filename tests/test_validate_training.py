@@ -38,6 +38,7 @@ from dpsim.predict import shortened
 from dpsim.predict.level import BeyondPeak, level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import step_time
+from dpsim.report.accuracy_training import FEW
 
 HEAD = (
     *("model", "accelerator", "gpus_per_node", "total_gpus"),
@@ -1408,6 +1409,20 @@ def test_the_command_prints_a_table_writes_its_files_and_one_json(  # type: igno
     assert "Measured and predicted" in page
     document = json.loads(cli("validate", str(path), "--json")[1])
     assert document == json.loads((tmp_path / "out" / "validation.json").read_text())
+
+
+def test_few_rows_are_printed_one_by_one_and_many_are_not(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """The calibrated row is no prediction: it has neither an interval nor an error."""
+    rows = [(*RESNET[:3], ranks, *RESNET[4:6], 760.0 * ranks, RESNET[7]) for ranks in (1, 8)]
+    code, out, err = cli("validate", str(write(tmp_path / "t.csv", rows)))
+    assert code == 0, err
+    lines = [line.split() for line in out.splitlines() if line.startswith(" ResNet-50")]
+    assert [line[1:4] for line in lines] == [["1", "760", "images/s"], ["8", "6,080", "images/s"]]
+    assert lines[0][4:] == ["760", "calibrated"]
+    predicted, error = float(lines[1][4].replace(",", "")), float(lines[1][6])
+    assert error == pytest.approx((predicted / 6080 - 1) * 100, abs=0.06)
+    many = [(*rows[1][:4], batch, *rows[1][5:]) for batch in range(1, FEW + 2)]
+    assert " ResNet-50 " not in cli("validate", str(write(tmp_path / "t.csv", many)))[1]
 
 
 def test_a_broken_table_exits_with_2_and_writes_nothing(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

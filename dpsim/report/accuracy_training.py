@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 from dpsim.report import accuracy_view as shared
 from dpsim.report.accuracy_view import Document, Dot, Titled, View
 from dpsim.report.figures import GREY, blank, legend
-from dpsim.report.text import brief, error, percent
+from dpsim.report.text import between, bottleneck, brief, error, number, percent, signed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dpsim.accuracy.training.series import TrainingOutcome
     from dpsim.accuracy.training.validate import ValidatedTraining
 
 HEADS = ("n", "median", "90th", "bias", "skill", "inside", "± width", "linear", "α-β", "bare NCCL")
 BASELINES = ("linear", "alpha_beta", "nccl_bare")
 #: reasons that are printed
 REASONS = 10
+#: predicted rows up to which each is shown; more are a file's (predictions.csv)
+FEW = 30
 
 
 def view(found: ValidatedTraining) -> View:
@@ -28,8 +31,8 @@ def view(found: ValidatedTraining) -> View:
     name = f"{brief(document['table'], 60)}: {document['rows']:,} measured training runs"
     title = f"{name}, calibrate {document['calibrate']}"
     return View(
-        title, list(_tables(document)), _sentences(document), partial(make_figure, found),
-        partial(_dots, found), "step time / linear scaling's",
+        title, [*_rows(found), *_tables(document)], _sentences(document),
+        partial(make_figure, found), partial(_dots, found), "step time / linear scaling's",
     )  # fmt: skip
 
 
@@ -41,6 +44,34 @@ def _dots(found: ValidatedTraining) -> list[tuple[str, list[Dot]]]:
             name = f"row {one.number}, {one.strategy}, {one.fabric}"
             groups.setdefault(one.strategy, []).append(Dot(name, *_relative(one)))
     return sorted(groups.items())
+
+
+def _rows(found: ValidatedTraining) -> Iterator[Titled]:
+    """Row by row what was measured and predicted, where these are few."""
+    shown = [one for one in found.outcomes if one.predicted and one.measured]
+    if 0 < len(shown) <= FEW:
+        heads = ("run", "ranks", "measured", "predicted", "90 % interval", "off", "limit")
+        yield Titled("Row by row", heads, [_row(found, one) for one in shown])
+
+
+def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
+    """The cells of one row, in its own unit."""
+    row = found.table.rows[one.number]
+    assert one.predicted
+    assert one.measured
+    ends = "calibrated" if one.status == "calibrated" else ""
+    if not ends and one.low is not None and one.high is not None:
+        ends = between(number(one.low), number(one.high))
+    unit = row.text("unit") or "s"
+    return [
+        brief(row.text("row_id") or row.text("series_id") or row.text("model"), 40),
+        f"{row.gpus:,}",
+        f"{number(one.measured)} {unit}",
+        number(one.predicted),
+        ends,
+        "" if one.status == "calibrated" else signed(one.predicted / one.measured - 1.0),
+        bottleneck(one.bottleneck) if one.bottleneck else "",
+    ]
 
 
 def _tables(document: Document) -> Iterator[Titled]:
