@@ -75,6 +75,18 @@ def test_workers_make_whole_batches_alone_and_hand_them_over_in_order() -> None:
     assert shown.epoch_s == pytest.approx(15)
 
 
+def test_a_loader_of_which_no_time_is_said_is_free_and_says_so() -> None:
+    """A rate says all."""
+    free = "preparing a sample takes this loader no time"
+    bare = {"loader": "torch", "workers": 2}
+    text = {**bare, "collate": "1 ms"}
+    said = {
+        name: any(free in one for one in predict(toy(given)).warnings)
+        for name, given in (("bare", bare), ("timed", TORCH), ("collated", text))
+    } | {"rate": any(free in one for one in predict(toy({"rate": "8 samples/s"})).warnings)}
+    assert said == {"bare": True, "timed": False, "collated": False, "rate": False}
+
+
 def test_one_slow_batch_holds_up_those_behind_it() -> None:
     slow = {**TORCH, "samples": 6, "slow_batches": {2: "12 s"}}
     in_order, loose = fed(slow).input, fed({**slow, "in_order": False}).input
