@@ -14,10 +14,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
 import _fit_intervals
 import _fit_peak
 import fit_training
+from _fit_compute import CONTENTION, SPREAD, PlayedRow
 from _fit_intervals import Cause
 from _fit_peak import SHARES, Level
 
 from dpsim.accuracy.scores import fitted_on
+from dpsim.cases.work import LASTING
 
 EVEN = [name for name in map(str, range(400)) if fitted_on(name)]
 
@@ -140,14 +142,20 @@ def test_series_that_are_held_out_do_not_move_a_constant() -> None:
 
 
 def test_contention_and_spread_are_found_where_they_were_put() -> None:
-    """Logs of predictions that are right at contention 0.6 and spread 0.03, and off elsewhere."""
-    tried = [(c, s) for c in fit_training.CONTENTION for s in fit_training.SPREAD]
+    """Steps of small models that are right at a contention of 0.6, of large ones at 0.2, and with a
+    spread of 0.03 in a second of compute, which falls with the root of the time, beside what
+    lasts."""
     rng = np.random.default_rng(0)
+    grid = np.meshgrid(CONTENTION, SPREAD, SPREAD, indexing="ij")
     made = []
-    for name in EVEN[:60]:
-        exposed, waiting = rng.uniform(0.0, 0.5), rng.uniform(0.5, 3.0)
-        logs = tuple(exposed * (c - 0.6) + waiting * (s - 0.03) for c, s in tried)
-        made.append(fit_training.Residual("x", name, logs))
+    for k, name in enumerate(EVEN[:60]):
+        exposed, waiting = rng.uniform(0.1, 0.5), rng.uniform(0.5, 3.0)
+        seconds, large = (1.0, rng.uniform(0.3, 30.0)), float(k % 2)
+        right = 0.6 - 0.4 * large, *(math.hypot(LASTING, 0.03 / math.sqrt(s)) for s in seconds)
+        off = [known - value for known, value in zip(grid, right, strict=True)]
+        logs = exposed * off[0] - waiting / 2 * off[1] + waiting * off[2]
+        made.append(PlayedRow("x", name, logs, seconds, large))
     found = fit_training.fit_compute(made)
-    assert found["nccl.contention"].value == pytest.approx(0.6, abs=0.08)
-    assert found["gpu.spread"].value == pytest.approx(0.03, abs=0.004)
+    assert found["nccl.contention"].value == pytest.approx(0.6, abs=0.05)
+    assert found["nccl.contention.large"].value == pytest.approx(0.2, abs=0.05)
+    assert found["gpu.spread"].value == pytest.approx(0.03, abs=0.002)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import scaled, without_communication
+from dpsim.cases.variant import scaled, with_micro_batches, without_communication
+from dpsim.cases.work import LARGE, LASTING, MOST_SPREAD, SMALL, contended
 from dpsim.core import constants
 from dpsim.core.constants import Constant, shipped
 from dpsim.core.record import Refused
@@ -106,7 +107,41 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
 
 def test_variability_that_is_given_replaces_the_spread() -> None:
     assert case(variability={"jitter": 0.02}).script.waiting == 1.0
-    assert case().script.waiting == 1.0 + FITTED["gpu.spread"].value * expected_maximum(8)
+    large = case(batch={"per_device": 256})
+    share = spread_after(large.batches.step_seconds)
+    assert large.script.waiting == pytest.approx(1.0 + share * expected_maximum(8))
+
+
+def spread_after(seconds: float) -> float:
+    """Of ranks that differ lastingly, and by what comes and goes, after so much compute."""
+    return math.hypot(LASTING, FITTED["gpu.spread"].value / math.sqrt(seconds))
+
+
+def test_ranks_differ_the_less_the_longer_they_compute() -> None:
+    """What comes and goes adds up to the root of the time; steps of milliseconds are bounded."""
+    one, four = (case(batch={"per_device": 256, "accumulation": n}) for n in (1, 4))
+    seconds = one.batches.step_seconds
+    assert four.script.spread == pytest.approx(spread_after(4 * seconds), rel=1e-3)
+    assert scaled(one, 4.0).script.spread == pytest.approx(spread_after(4 * seconds))
+    assert case(batch={"per_device": 1}).script.spread == MOST_SPREAD
+    assert case(compute={"spread": 0.5}).script.spread == 0.5
+
+
+def test_fewer_micro_batches_of_a_step_are_played_with_its_spread() -> None:
+    """Else long steps were no straight lines of their micro-batches."""
+    whole = case(batch={"per_device": 64, "accumulation": 64})
+    assert with_micro_batches(whole, 2).script.spread == whole.script.spread < MOST_SPREAD / 2
+
+
+def test_kernels_of_large_models_lose_less_beside_collectives() -> None:
+    device = case().device
+    small, large = (FITTED[f"nccl.contention{end}"].value for end in ("", ".large"))
+    assert large < small
+    for parameters, share in ((1e6, 0.0), (SMALL, 0.0), (math.sqrt(SMALL * LARGE), 0.5), (1e12, 1)):
+        lost = contended("nccl", device, parameters)
+        assert lost == pytest.approx(small + share * (large - small))
+    assert case().script.contention == small
+    assert contended("gloo", device, 1e6) == 0.0
 
 
 def test_a_calibrated_interval_is_that_of_the_learned_widths() -> None:

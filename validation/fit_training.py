@@ -1,8 +1,8 @@
 """Fit what measured training runs alone can tell, and write it into the package.
 
-    python validation/fit_training.py TABLE [--jobs 2] [--parts sockets,compute,…]
+    python validation/fit_training.py TABLE … [--jobs 2] [--parts sockets,compute,…]
 
-reads a table as `dpsim validate` does, and renews dpsim/core/fitted/training.yaml.  The parts are
+reads tables as `dpsim validate` does, and renews dpsim/core/fitted/training.yaml.  The parts are
 fitted one after the other, each with the constants of the parts before it:
 
 sockets     the share of plain Ethernet that NCCL's connections reach, and what one carries over
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import _fit_compute
 import _fit_peak
 import numpy as np
 from _fit_intervals import HEAD
@@ -45,13 +45,10 @@ from dpsim.predict.level import Level
 from dpsim.predict.shortened import step_time
 
 #: values that are tried; between them the logarithms of step times are interpolated
-CONTENTION = (0.0, 0.4, 0.8, 1.2)
-SPREAD = (0.0, 0.02, 0.04, 0.06)
 EFFICIENCY = (0.6, 0.7, 0.8, 0.9, 1.0)
 FLOW = (1.4e9, 1.8e9, 2.2e9, 2.6e9, 3.0e9, 3.4e9)
 #: where the other two stand while the share that TCP reaches is fitted
 MIDDLE = (0.8, 0.03)
-FINER = 17
 DRAWS = 200
 
 
@@ -99,11 +96,11 @@ class Residual(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("table", type=Path)
+    parser.add_argument("tables", type=Path, nargs="+")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--parts", default=",".join(PARTS))
     options = parser.parse_args(arguments)
-    series = list(read_table(options.table).series.values())
+    series = [rows for table in options.tables for rows in read_table(table).series.values()]
     for name in options.parts.split(","):
         known = dict(shipped("training"))
         save("training", HEAD, known | PARTS[name](series, known, options.jobs))
@@ -122,9 +119,7 @@ def fit_sockets(series: Series, known: Known, jobs: int) -> Known:
 
 
 def fit_contention_and_spread(series: Series, known: Known, jobs: int) -> Known:
-    efficiency = known["ethernet.efficiency"].value
-    tried = [(c, s, efficiency) for c, s in itertools.product(CONTENTION, SPREAD)]
-    return fit_compute(residuals(series, tried, jobs))
+    return fit_compute(_fit_compute.played(series, jobs))
 
 
 def fit_peak_share(series: Series, known: Known, jobs: int) -> Known:
@@ -241,50 +236,30 @@ def fit_rate(one: SocketRate, found: Sequence[Residual]) -> dict[str, Constant]:
     }
 
 
-def fit_compute(found: Sequence[Residual]) -> dict[str, Constant]:
-    fine = list(
-        itertools.product(
-            np.linspace(CONTENTION[0], CONTENTION[-1], FINER),
-            np.linspace(SPREAD[0], SPREAD[-1], FINER),
-        )
+def fit_compute(found: Sequence[_fit_compute.PlayedRow]) -> dict[str, Constant]:
+    fitting = [row for row in found if fitted_on(row.series)]
+    learned = _fit_compute.learn(fitting, _best_and_error)
+    best = np.array([[value for *_, value, _ in learned]])
+    _tell(
+        str([name for name, *_ in learned]), best[0], found, _fit_compute.logs_of(found, best)[:, 0]
     )
-    grid = np.array(fine)
-    fitting = [f for f in found if fitted_on(f.series)]
-    logs = _between(fitting, grid)
-    best, drawn = _best_and_error(logs, fitting)
-    everything = _between(found, grid[best : best + 1])[:, 0]
-    _tell("contention, spread", grid[best], found, everything)
-    errors = np.std(grid[drawn], axis=0)
     told = _told(fitting, "on GPUs")
-    meanings = (
-        ("nccl.contention", "how much longer kernels take while NCCL's move bytes: 0.5 is half as "
-         "long again"),
-        ("gpu.spread", "standard deviation of the step's compute between ranks, over its mean: "
-         "all wait for the slowest"),
-    )  # fmt: skip
     return {
         name: Constant(
-            value=float(f"{grid[best][k]:.4g}"),
-            error=float(f"{errors[k]:.2g}"),
-            unit="1",
+            value=float(f"{value:.4g}"),
+            error=float(f"{error:.2g}"),
+            unit=unit,
             meaning=meaning,
             fitted_on=told,
             n=len(fitting),
         )
-        for k, (name, meaning) in enumerate(meanings)
+        for name, unit, meaning, value, error in learned
     }
 
 
-def _between(found: Sequence[Residual], points: np.ndarray) -> np.ndarray:
-    """Residuals at `points` (contention, spread), bilinear between the values tried."""
-    from scipy.interpolate import RegularGridInterpolator
-
-    values = np.array([f.logs for f in found]).T.reshape(len(CONTENTION), len(SPREAD), -1)
-    result: np.ndarray = RegularGridInterpolator((CONTENTION, SPREAD), values)(points).T
-    return result
-
-
-def _best_and_error(logs: np.ndarray, fitting: Sequence[Residual]) -> tuple[int, list[int]]:
+def _best_and_error(
+    logs: np.ndarray, fitting: Sequence[Residual | _fit_compute.PlayedRow]
+) -> tuple[int, list[int]]:
     """The best column of `logs`, and the best ones when series are drawn anew."""
     sources = np.array([f.source for f in fitting])
     names = np.array([f.series for f in fitting])
@@ -296,7 +271,7 @@ def _best_and_error(logs: np.ndarray, fitting: Sequence[Residual]) -> tuple[int,
     return int(np.argmin(loss(logs, sources))), drawn
 
 
-def _told(fitting: Sequence[Residual], where: str) -> str:
+def _told(fitting: Sequence[Residual | _fit_compute.PlayedRow], where: str) -> str:
     series, sources = {f.series for f in fitting}, {f.source for f in fitting}
     return (
         f"{len(fitting)} published runs {where}, of {len(series)} series of {len(sources)} "
@@ -304,7 +279,10 @@ def _told(fitting: Sequence[Residual], where: str) -> str:
     )
 
 
-def _tell(name: str, value: object, found: Sequence[Residual], logs: Iterable[float]) -> None:
+def _tell(
+    name: str, value: object, found: Sequence[Residual | _fit_compute.PlayedRow],
+    logs: Iterable[float],
+) -> None:  # fmt: skip
     logs = np.array(list(logs))
     for part, wanted in (("fitted on", True), ("held out", False)):
         chosen = np.array([fitted_on(f.series) == wanted for f in found])

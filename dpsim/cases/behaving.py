@@ -14,7 +14,7 @@ from dpsim.cases.costs import Stretched, Transport
 from dpsim.cases.plays import Stretch
 from dpsim.cases.programs import Programs
 from dpsim.cases.sited import sited
-from dpsim.cases.work import fitted
+from dpsim.cases.work import spread_of
 from dpsim.core.arrays import Array
 from dpsim.core.lean import dataclass
 from dpsim.core.plugins import name_of
@@ -81,10 +81,8 @@ class StageSet:
         slowest's in the mean; where nobody waits, none."""
         spread, site = self.scenario.compute.spread, self.batches.site
         together = self.scenario.strategy.gradients_of_step(site.ranks)
-        if spread is None and site.device is not None:
-            spread = (
-                0.0 if self.scenario.variability.scatters else fitted("gpu.spread", site.device)
-            )
+        if spread is None and not self.scenario.variability.scatters:
+            spread = spread_of(site.device, self.batches.step_seconds)
         if not spread or together < site.ranks or not self.scenario.strategy.waits_for_all:
             return 1.0
         return expected_slowest(site.ranks, self.batches.variation.fixed, spread)

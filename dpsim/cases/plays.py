@@ -12,12 +12,13 @@ from dpsim.cases.batches import Batches
 from dpsim.cases.costs import Stretched, Transport
 from dpsim.cases.delayed import Delayed
 from dpsim.cases.programs import Programs
-from dpsim.cases.work import fitted
+from dpsim.cases.work import contended, spread_of
 from dpsim.compile import pipeline
 from dpsim.compile.program import Cast
 from dpsim.compile.strategies import Folded, Rhythm
 from dpsim.core.arrays import Array
 from dpsim.core.lean import dataclass
+from dpsim.core.many import Many
 from dpsim.core.places import below
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
@@ -34,7 +35,7 @@ LEAST = 8
 #: steps at most of which the factors are drawn, of those that a played step stands for
 DRAWN = 1000
 #: step -> multiplier of every rank's compute
-Factors = Callable[[int], Array]
+Factors = Callable[[int], Array | float]
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,12 @@ class Script:
         scale = stretch.compute * self.waiting
         paused = self.scenario.variability.expanded.pauses and not (quiet or alike)
         busy = self._busy if paused else None
+        equal = quiet or not self.scenario.variability.varies
+        equal = equal and not self.scenario.strategy.backup_workers
 
-        def each(step: int) -> Array:
+        def each(step: int) -> Array | float:
+            if equal and isinstance(scale, Many):  # of many points: nothing sets ranks apart
+                return scale
             if quiet or alike:
                 return ones * scale
             return self._drawn(step, scale, busy)
@@ -234,20 +239,18 @@ class Script:
     def contention(self) -> float:
         """How much longer computing takes beside a collective: as given, else as fitted for the
         backend's kernels."""
-        kernels = name_of(self.transport.backend)
-        return self._fitted(self.scenario.compute.contention, f"{kernels}.contention")
+        given, pace = self.scenario.compute.contention, self.batches.pace
+        if given is not None:
+            return given
+        kernels, parameters = name_of(self.transport.backend), pace.work.model.parameters
+        return contended(kernels, self.batches.site.device, parameters)
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the ranks' compute, as a share of it."""
-        return self._fitted(self.scenario.compute.spread, "gpu.spread")
-
-    def _fitted(self, given: float | None, name: str) -> float:
-        """What is given, else what was fitted for the device; 0 for toys without a machine."""
-        site = self.batches.site
-        if given is not None or site.device is None:
-            return given or 0.0
-        return fitted(name, site.device)
+        """Standard deviation of the ranks' compute, as a share of it: as given, else as fitted for
+        the device; 0 for toys without a machine."""
+        given, batches = self.scenario.compute.spread, self.batches
+        return spread_of(batches.site.device, batches.step_seconds) if given is None else given
 
 
 def _calm(step: int) -> float:

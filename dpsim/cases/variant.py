@@ -87,7 +87,8 @@ class Adjustment:
             serial = serial if serial > NO_TIME else 0.0
             changes["host"] = replace(own.host, serial=serial, launch=launch)
         if self.spread != 1.0:
-            spread = min(case.script.spread * self.spread, 1.0)
+            calibrated = Variant("calibrated", level=self.compute).of(case)
+            spread = min(calibrated.script.spread * self.spread, 1.0)
             changes["compute"] = replace(own.compute, spread=spread)
         exchange = (self.inside, self.between)
         return Variant("calibrated", changes, level=self.compute, exchange=exchange).of(case)
@@ -133,13 +134,16 @@ def at_ranks(case: Case, ranks: int, *, counted: bool = False) -> Case:
 
 
 def with_micro_batches(case: Case, count: int) -> Case:
-    """`case` with `count` micro-batches of the same size in a step."""
-    batch = case.batch
+    """`case` with `count` micro-batches of the same size in a step, whose ranks differ as in it:
+    by what they compute in all of its step."""
+    batch, compute = case.batch, case.scenario.compute
     whole = batch.global_
     if whole is not None:
         whole = whole // batch.accumulation * count
-    short = replace(batch, accumulation=count, global_=whole)
-    return Variant(f"{count} micro-batches", {"batch": short}).of(case)
+    changes: dict[str, Any] = {"batch": replace(batch, accumulation=count, global_=whole)}
+    if compute.spread is None and not case.scenario.variability.scatters:
+        changes["compute"] = replace(compute, spread=case.script.spread)
+    return Variant(f"{count} micro-batches", changes).of(case)
 
 
 def without_communication(case: Case) -> Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from dpsim.cases.site import device_of
 from dpsim.core.constants import shipped
 from dpsim.core.dtypes import dtype_class, rest_of
 from dpsim.core.lean import dataclass
-from dpsim.core.many import Many, added
+from dpsim.core.many import Many, added, root, smaller
 from dpsim.core.record import Refused
 from dpsim.describe.parallel import Parallel
 from dpsim.describe.sections import Compute
@@ -317,3 +318,43 @@ def fitted(name: str, device: Device | None) -> float:
     constants = shipped("training")
     gpu = device is not None and device.compute_capability > 0
     return constants[name].value if gpu and name in constants else 0.0
+
+
+#: parameters of a model up to which its kernels are as slow beside collectives as those of small
+#: models, and from which on as those of large ones
+SMALL, LARGE = 3e8, 3e9
+
+
+def large_share(parameters: float) -> float:
+    """How far a model is a large one, from 0 to 1, by the logarithm of its parameters."""
+    share = math.log(parameters / SMALL) / math.log(LARGE / SMALL) if parameters > 0 else 0.0
+    return min(max(share, 0.0), 1.0)
+
+
+def contended(kernels: str, device: Device | None, parameters: float) -> float:
+    """How much longer kernels of a model with so many `parameters` take on `device` while
+    collectives of `kernels` move bytes: the more, the shorter they are."""
+    small = fitted(f"{kernels}.contention", device)
+    large = min(fitted(f"{kernels}.contention.large", device), small)
+    return small + large_share(parameters) * (large - small)
+
+
+#: the most that ranks differ by: that of steps of 0.15 s; published ones of half of that differ no
+#: more
+MOST_SPREAD = 0.06
+#: what of that lasts: GPUs of one kind and cluster are 8 % apart, from one end of a box plot's
+#: whiskers to the other (Sinha and others, SC 2022, abstract), 5.4 standard deviations
+LASTING = 0.015
+
+
+def spread_of(device: Device | None, seconds: float) -> float:
+    """Standard deviation of what ranks with `device` take for `seconds` of compute, as a share.
+
+    Beside what lasts (`LASTING`), what makes them differ (hosts, clocks, the operating system)
+    comes and goes, so what it adds grows with the root of the time in which it adds up, and its
+    share falls with the root.
+    """
+    second = fitted("gpu.spread", device)
+    if not second or not seconds > 0:
+        return MOST_SPREAD if second else 0.0
+    return smaller(root(LASTING**2 + second**2 / seconds), MOST_SPREAD)

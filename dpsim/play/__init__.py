@@ -152,7 +152,7 @@ class Play:
     cast      the cast of step number k (0, 1, …)
     costs     plans of collectives
     steps     how many steps to play; the first `warmup` are not measured
-    factors   step -> multiplier of every rank's compute [ranks]
+    factors   step -> multiplier of every rank's compute [ranks]; a number where all have the same
     contention  how much slower a rank computes while a collective moves its bytes: the part of an
               operation that runs beside one takes 1 + contention times as long
     network   step -> how many times as long bytes between nodes take
@@ -165,7 +165,7 @@ class Play:
     costs: Costs
     steps: int
     warmup: int
-    factors: Callable[[int], Array]
+    factors: Callable[[int], Array | float]
     contention: float = 0.0
     network: Callable[[int], float] = lambda _: 1.0
     delays: Callable[[int], Late] | None = None

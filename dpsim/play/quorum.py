@@ -26,7 +26,11 @@ class Quorum:
     """
 
     def __init__(
-        self, factors: Callable[[int], Array], backup: int, seconds: float, rest: float = 0.0
+        self,
+        factors: Callable[[int], Array | float],
+        backup: int,
+        seconds: float,
+        rest: float = 0.0,
     ) -> None:
         self.factors, self.backup = factors, backup
         self.seconds, self.rest = seconds, rest
@@ -41,7 +45,7 @@ class Quorum:
 
     def _next(self, step: int) -> Array:
         """The factors of this step, with the time that a late rank joins it too late added."""
-        factors = self.factors(step)
+        factors = np.asarray(self.factors(step))
         if self.seconds <= 0:
             return factors
         busy = np.full(len(factors), self._now) if self._busy is None else self._busy

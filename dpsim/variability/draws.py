@@ -10,6 +10,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from dpsim.core.many import settled
+
 
 def stream(seed: int, cause: str, step: int) -> np.random.Generator:
     """The random stream of one cause in one step; ranks draw from it in turn, so that another rank
@@ -43,9 +45,9 @@ def expected_slowest(ranks: int, fixed: Mapping[int, float], spread: float) -> f
     groups = Counter(fixed.values())
     if ranks > len(fixed):
         groups[1.0] += ranks - len(fixed)
-    if len(groups) == 1 or spread == 0.0:
-        return 1.0 + spread * expected_maximum(ranks)
-    return _slowest(tuple(sorted(groups.items())), spread)
+    if len(groups) > 1 and (one := settled(spread)) != 0.0:
+        return _slowest(tuple(sorted(groups.items())), one)
+    return 1.0 + spread * expected_maximum(ranks)
 
 
 @lru_cache(maxsize=256)

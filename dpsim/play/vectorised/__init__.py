@@ -22,7 +22,6 @@ import numpy as np
 
 from dpsim.compile.program import RECEIVE, Cast
 from dpsim.compile.timeline import Split, Timeline
-from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.many import finite
 from dpsim.play import Play
@@ -62,7 +61,7 @@ def play(
     found: list[Split | CriticalRank] = []
     for number in range(request.steps):
         factors = request.factors(number)
-        if not (factors >= 0).all():
+        if not np.all(factors >= 0):
             raise SimulationError(f"step {number} has a compute factor that is no factor")
         first, repeated = runs[0], runs[0].settled
         for run in runs:
@@ -147,7 +146,7 @@ class _Run:
         """Mean duration of the measured steps [s]."""
         return self.total / self.measured
 
-    def step(self, number: int, factors: Array) -> None:
+    def step(self, number: int, factors: Value) -> None:
         """Play step `number`, in which ranks compute `factors` times as long as a quiet one."""
         if not self.settled:
             self._step(number, factors)
@@ -167,7 +166,7 @@ class _Run:
         *others, last = self._ends[-3 if busy else -2 :]
         return len(others) == (2 if busy else 1) and all(_near(one, last, near) for one in others)
 
-    def _step(self, number: int, factors: Array) -> None:
+    def _step(self, number: int, factors: Value) -> None:
         cast = self.request.cast(number)
         programs, origin = self.programs.of(cast), self.finish
         sharing = None if self.programs.one_by_one(cast) else self.sharing
@@ -202,11 +201,11 @@ class _Run:
             cast, origin, self.finish, before, programs, starts, spans, ended, self.programs.width
         )
 
-    def _factors(self, cast: Cast, factors: Array) -> list[Factors]:
+    def _factors(self, cast: Cast, factors: Value) -> list[Factors]:
         """The factors of each role's ranks in this lane."""
         values = factors if self.compute == 1.0 else factors * self.compute
-        if len(self.roles) == 1:
-            return [Factors(values)]
+        if isinstance(values, float) or len(self.roles) == 1:
+            return [Factors(values) for _ in self.roles]
         return [Factors(values[np.asarray(role.members)]) for role in self.roles]
 
     def _play(self, cast: Cast) -> None:

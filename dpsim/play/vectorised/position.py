@@ -20,9 +20,12 @@ class Factors:
     """How many times as long as a quiet one each rank of a role computes; a plain number where all
     ranks are alike."""
 
-    def __init__(self, values: Array) -> None:
-        self.low, self.high = float(values.min()), float(values.max())
-        self.each: Value = self.low if self.low == self.high else values
+    def __init__(self, values: Value) -> None:
+        if isinstance(values, float):
+            self.low = self.high = values
+        else:
+            self.low, self.high = float(values.min()), float(values.max())
+        self.each: Value = self.low if self.low is self.high or self.low == self.high else values
 
     def of_rank(self, column: Column) -> Factors:
         """Those of one rank, or of several."""

@@ -100,7 +100,7 @@ class Role:
         work, clock, streams = self.position.now.each, self.slowing.copied(), self.streams.copied()
         plain = {index: one_or_all(seconds) for index, seconds in late.items()}
         self.start = Start(work, factors, clock, self.host, streams, plain)
-        self._slowest = Factors(np.array([factors.high]))
+        self._slowest = Factors(factors.high)
         few = together and self.start.alike
         if few and not (isinstance(work, float) and isinstance(factors.each, float)):
             kept = front(work, factors.each)

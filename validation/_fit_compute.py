@@ -1,0 +1,154 @@
+"""Fit how much slower ranks compute beside collectives, and how much they differ.
+
+Contention is `small` for models of up to `SMALL` parameters, whose kernels are short, `large` for
+those of `LARGE` and more, and between them falls with the logarithm (`dpsim.cases.work.contended`).
+Ranks differ by the less, the longer they compute (`spread_of` there).  Rows are played at all
+values of a coarse grid of contention, of the spread in the calibrated run and of their own; between
+these the logarithms of their steps are interpolated.  Rows with tensor or pipeline parallelism say
+little about these numbers, and take long.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsim.accuracy.training.scenarios import measured_case
+from dpsim.accuracy.training.series import anchor_of, calibration_row, unscored
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.cases.work import LASTING, MOST_SPREAD, large_share
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.predict.level import Level
+from dpsim.predict.shortened import step_time
+
+#: values that are played
+CONTENTION = (0.0, 0.4, 0.8, 1.2)
+SPREAD = (0.0, MOST_SPREAD / 2, MOST_SPREAD)
+#: values of the three numbers that are tried
+TRIED = (
+    tuple(np.linspace(0.0, 1.2, 13)),
+    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
+    tuple(np.linspace(0.0, 0.08, 33)),
+)
+#: name, unit and meaning of each
+NUMBERS = (
+    ("nccl.contention", "1",
+     "how much longer kernels of small models take while NCCL's move bytes: 0.5 is half as long "
+     "again"),
+    ("nccl.contention.large", "1", "the same of large models"),
+    ("gpu.spread", "s^0.5",
+     "standard deviation between ranks of a second of compute, over it, that comes and goes: all "
+     "wait for the slowest; it falls with the root of the time"),
+)  # fmt: skip
+
+
+class PlayedRow(NamedTuple):
+    """A row at all values of the grid.
+
+    logs     ln(predicted / measured) by contention, spread in the calibrated run, and own spread
+    seconds  that a rank computes in a step of the calibrated run, and of its own
+    large    how far its model is a large one, 0 to 1
+    """
+
+    source: str
+    series: str
+    logs: np.ndarray
+    seconds: tuple[float, float]
+    large: float
+
+
+def played(series: Iterable[Sequence[TrainingRow]], jobs: int) -> list[PlayedRow]:
+    """All rows that are scored."""
+    with ProcessPoolExecutor(jobs) as pool:
+        return [row for rows in pool.map(_of_series, list(series), chunksize=2) for row in rows]
+
+
+def _of_series(rows: Sequence[TrainingRow]) -> list[PlayedRow]:
+    first = calibration_row(rows)
+    scored = [row for row in rows if row is not first and not unscored(row)]
+    scored = [row for row in scored if row.count("tp") * row.count("pp") == 1]
+    if first is None or not scored:
+        return []
+    anchors = {
+        pair: anchor_of(first, rows, {"contention": pair[0], "spread": pair[1]})
+        for pair in itertools.product(CONTENTION, SPREAD)
+    }
+    if any(anchor.level is None for anchor in anchors.values()):
+        return []
+    levels = {pair: anchor.level for pair, anchor in anchors.items() if anchor.level}
+    middle = anchors[CONTENTION[1], SPREAD[1]]
+    assert middle.measured is not None
+    assert middle.level is not None
+    before = middle.level.of(middle.measured.case).batches.step_seconds
+    found = [_row(row, levels, middle.level, before) for row in scored]
+    return [row for row in found if row is not None and np.isfinite(row.logs).all()]
+
+
+def _row(
+    row: TrainingRow, levels: dict[tuple[float, float], Level], middle: Level, before: float
+) -> PlayedRow | None:
+    logs = np.array([
+        [[_log(row, levels[c, base], c, own) for own in SPREAD] for base in SPREAD]
+        for c in CONTENTION
+    ])  # fmt: skip
+    try:
+        case = middle.of(measured_case(row).case)
+        seconds = (before, case.batches.step_seconds)
+        large = large_share(case.model.parameters)
+    except (Refused, SimulationError, ValueError):
+        return None
+    return PlayedRow(row.text("source_id"), row.text("series_id"), logs, seconds, large)
+
+
+def _log(row: TrainingRow, level: Level, contention: float, spread: float) -> float:
+    try:
+        point = measured_case(row, {"contention": contention, "spread": spread})
+        return math.log(step_time(level.of(point.case)) / point.step_time)
+    except (Refused, SimulationError, ValueError):
+        return math.nan
+
+
+def candidates() -> np.ndarray:
+    """All that is tried, of shape (candidates, 3)."""
+    return np.array(list(itertools.product(*TRIED)))
+
+
+def logs_of(rows: Sequence[PlayedRow], numbers: np.ndarray) -> np.ndarray:
+    """ln(predicted / measured) of `rows` at `numbers` (candidates, 3), of shape (rows, candidates);
+    linear between what was played."""
+    from scipy.interpolate import RegularGridInterpolator
+
+    small, large, spread = numbers.T
+    found = []
+    for row in rows:
+        contention = small + row.large * (np.minimum(large, small) - small)
+        spreads = [
+            np.minimum(np.sqrt(LASTING**2 + spread**2 / max(t, 1e-9)), MOST_SPREAD)
+            for t in row.seconds
+        ]
+        between = RegularGridInterpolator((CONTENTION, SPREAD, SPREAD), row.logs)
+        found.append(between(np.stack([contention, *spreads], axis=1)))
+    return np.array(found)
+
+
+Learned = Callable[[np.ndarray, Sequence[PlayedRow]], tuple[int, list[int]]]
+
+
+def learn(
+    rows: Sequence[PlayedRow], best_and_error: Learned
+) -> list[tuple[str, str, str, float, float]]:
+    """(name, unit, meaning, value, error) of each of `NUMBERS` by `rows`; `best_and_error` chooses
+    the best of the columns of logs, and those of samples of `rows` drawn anew."""
+    tried = candidates()
+    best, drawn = best_and_error(logs_of(rows, tried), rows)
+    errors = np.std(tried[drawn], axis=0)
+    return [
+        (*number, float(value), float(error))
+        for number, value, error in zip(NUMBERS, tried[best], errors, strict=True)
+    ]
