@@ -26,8 +26,8 @@ from dpsim.planning.causes import Cause, Factor, numbers
 from dpsim.planning.compare import Comparison, Term, comparison
 from dpsim.planning.compared import decided, document
 from dpsim.planning.equal_work import EqualWork
+from dpsim.predict.drawn import Z90
 from dpsim.predict.programs import apart, ratio_interval
-from dpsim.predict.uncertainty import Z90
 from dpsim.predict.widths import compute_range
 from dpsim.report.compare import (
     FILES,

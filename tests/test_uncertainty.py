@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled, with_micro_batches, without_communication
-from dpsim.cases.work import LARGE, LASTING, MOST_SPREAD, SMALL, contended
+from dpsim.cases.work import FEW_PARAMETERS, LASTING, MANY_PARAMETERS, MOST_SPREAD, contended
 from dpsim.core import constants
 from dpsim.core.constants import Constant, shipped
 from dpsim.core.record import Refused
@@ -137,7 +138,9 @@ def test_kernels_of_large_models_lose_less_beside_collectives() -> None:
     device = case().device
     small, large = (FITTED[f"nccl.contention{end}"].value for end in ("", ".large"))
     assert large < small
-    for parameters, share in ((1e6, 0.0), (SMALL, 0.0), (math.sqrt(SMALL * LARGE), 0.5), (1e12, 1)):
+    between = math.sqrt(FEW_PARAMETERS * MANY_PARAMETERS)
+    shares = {1e6: 0.0, FEW_PARAMETERS: 0.0, between: 0.5, 1e12: 1.0}
+    for parameters, share in shares.items():
         lost = contended("nccl", device, parameters)
         assert lost == pytest.approx(small + share * (large - small))
     assert case().script.contention == small
@@ -151,10 +154,10 @@ def test_a_calibrated_interval_is_that_of_the_learned_widths() -> None:
     assert at.causes == {"run to run": REPEATED}
     eight = bert(8)
     causes = interval(eight, play(eight), 1).causes
-    assert causes["run to run"] == compute_range(eight, True)
+    assert causes["run to run"] == pytest.approx(compute_range(eight, True), rel=1e-3)
     assert set(causes) == {"run to run", "collectives (prior)", "departure"}
     fast, slow = FITTED["interval.run.fast"].value, FITTED["interval.run.slow"].value
-    assert causes["run to run"] == pytest.approx((1.0 / fast, slow))
+    assert causes["run to run"] == pytest.approx((1.0 / fast, slow), rel=1e-3)
 
 
 def test_only_images_inside_a_node_have_an_input_pipeline() -> None:
@@ -255,7 +258,7 @@ def test_a_calibrated_prediction_is_the_less_sure_the_farther_from_linear_scalin
         linear = played.step_time * math.exp(-way)
         causes = interval(eight, played, 2, linear=linear).causes
         much = share * over
-        assert causes["departure"] == pytest.approx((fast**-much, slow**much))
+        assert causes["departure"] == pytest.approx((fast**-much, slow**much), rel=5e-3)
     assert "departure" not in interval(eight, played, 2, linear=played.step_time).causes
     assert "departure" not in interval(eight, played, 8, linear=1.0).causes
 
@@ -299,19 +302,24 @@ def test_only_a_measured_run_itself_is_as_sure_as_runs_repeat() -> None:
     away = tuple(FITTED[f"interval.run.{end}"].value for end in ("fast", "slow"))
     for other in (
         {"batch": {"per_device": 32}},
-        {"strategy": {"kind": "ddp", "bucket_cap_mb": 1000}},
+        {"batch": {"per_device": 32, "accumulation": 2}},
+        {"strategy": {"kind": "horovod"}},
         {"precision": {"parameters": "fp32", "compute": "fp32"}},
-        {"cluster": {"machine": "dgx-h100", "ranks": 8}},
         {"execution": {"compile": True}},
     ):
-        assert causes(**other)["run to run"] == (1 / away[0], away[1]), other
+        assert causes(**other)["run to run"] == pytest.approx((1 / away[0], away[1]), rel=0.05)
+    moved = causes(cluster={"machine": "dgx-h100", "ranks": 8})
+    assert "compute (prior)" in moved
+    assert "run to run" not in moved
 
 
 def test_half_of_what_another_device_or_dtype_changes_may_be_wrong() -> None:
-    """No more than without a measurement; other counts and batches change nothing of it."""
-    measured = reference(bert(8), 0.1)
+    """No more than without a measurement; other counts, batches and what is computed again change
+    nothing of it, and linear scaling changes with it."""
+    measured, sums = reference(bert(8), 0.1), {"per_device": 64, "accumulation": 2}
     assert measured.changed(bert(64)) == 0.0
-    assert reference(case(), 0.1).changed(case(batch={"per_device": 32})) == 0.0
+    for same in (case(batch={"per_device": 32}), case(batch=sums), case(recompute="full")):
+        assert reference(case(), 0.1).changed(same) == 0.0
     fp32 = bert(8, "fp32")
     changed = measured.changed(fp32)
     paces = [one.pace.uncalibrated_seconds(64, 0) for one in (fp32, bert(8))]
@@ -319,7 +327,19 @@ def test_half_of_what_another_device_or_dtype_changes_may_be_wrong() -> None:
     low, high = compute_range(fp32, False)
     assert changed_range(fp32, 0.1, 1.0) == pytest.approx((math.exp(-0.05), math.exp(0.05)))
     assert changed_range(fp32, 0.1, 0.5)[1] == pytest.approx(0.5 + 0.5 * math.exp(0.05))
-    assert changed_range(fp32, 9.0, 1.0) == (low, high)
+    assert changed_range(fp32, 9.0, 1.0) == changed_range(fp32, -9.0, 1.0) == (low, high)
+    assert measured.linear(fp32) == pytest.approx(0.1 * math.exp(changed))
+
+
+def test_a_case_is_carried_from_the_measured_run_of_the_most_similar_batch() -> None:
+    """Of a rank, however many ranks there are."""
+    points = [{"ranks": 8, "step_time": "60 ms", "per_device": 64},
+              {"ranks": 8, "step_time": "420 ms", "per_device": 512}]  # fmt: skip
+    level = level_of(load({**RUN, "calibrate": {"points": points}}, Path(), "x"))
+    assert level is not None
+    for ranks, size in itertools.product((8, 64), (64, 512)):
+        there = {"cluster": {"machine": "dgx-a100", "ranks": ranks}, "batch": {"per_device": size}}
+        assert level.reference(case(**(RUN | there))).samples == size
 
 
 def test_a_calibrated_step_far_longer_than_predicted_may_have_been_that_run_alone() -> None:

@@ -1,7 +1,7 @@
 """Fit how much slower ranks compute beside collectives, and how much they differ.
 
-Contention is `small` for models of up to `SMALL` parameters, whose kernels are short, `large` for
-those of `LARGE` and more, and between them falls with the logarithm (`dpsim.cases.work.contended`).
+Contention is `small` for models of few parameters, whose kernels are short, `large` for those of
+many, and between them falls with the logarithm (`dpsim.cases.work.contended`).
 Ranks differ by the less, the longer they compute (`spread_of` there).  Rows are played at all
 values of a coarse grid of contention, of the spread in the calibrated run and of their own; between
 these the logarithms of their steps are interpolated.  Rows with tensor or pipeline parallelism say

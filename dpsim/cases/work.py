@@ -322,20 +322,24 @@ def fitted(name: str, device: Device | None) -> float:
 
 #: parameters of a model up to which its kernels are as slow beside collectives as those of small
 #: models, and from which on as those of large ones
-SMALL, LARGE = 3e8, 3e9
+FEW_PARAMETERS, MANY_PARAMETERS = 3e8, 3e9
 
 
 def large_share(parameters: float) -> float:
     """How far a model is a large one, from 0 to 1, by the logarithm of its parameters."""
-    share = math.log(parameters / SMALL) / math.log(LARGE / SMALL) if parameters > 0 else 0.0
+    share = _over(parameters) / _over(MANY_PARAMETERS) if parameters > 0 else 0.0
     return min(max(share, 0.0), 1.0)
+
+
+def _over(parameters: float) -> float:
+    return math.log(parameters / FEW_PARAMETERS)
 
 
 def contended(kernels: str, device: Device | None, parameters: float) -> float:
     """How much longer kernels of a model with so many `parameters` take on `device` while
     collectives of `kernels` move bytes: the more, the shorter they are."""
     small = fitted(f"{kernels}.contention", device)
-    large = min(fitted(f"{kernels}.contention.large", device), small)
+    large = min(fitted(f"{kernels}.contention.large", device) or small, small)
     return small + large_share(parameters) * (large - small)
 
 

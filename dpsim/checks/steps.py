@@ -30,13 +30,13 @@ from dpsim.checks.hypotheses import HEALTHY, PRIORS, SOMETIMES, UNKNOWN, FaultVa
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.predict.drawn import Z90
 from dpsim.predict.fit import adjustment, knobs, noise_prior
 from dpsim.predict.level import Level
 from dpsim.predict.player import step_time
 from dpsim.predict.recorded import measured_at
 from dpsim.predict.repeats import RUN_TO_RUN, Repeats
 from dpsim.predict.timed import TimedCases
-from dpsim.predict.uncertainty import Z90
 from dpsim.predict.widths import compute_range
 
 #: probability of a fault from which a step is slow, and below which it is normal; at 0.75 a fifth

@@ -184,10 +184,10 @@ class Compute:
     efficiency  share of the device's peak that large kernels reach; left out: what was fitted for
                 its generation and dtype, else 50 %
     contention  how much longer computing takes while a collective runs beside it (0.5: half as
-                long again); left out: what was fitted for the backend
+                long again); left out: what was fitted for the backend and the model's size
     spread      standard deviation of the ranks' step times, as a share of the step: synchronous
-                ranks wait for the slowest; left out: what was fitted for GPU machines, or 0 where
-                `variability` says how ranks differ at random
+                ranks wait for the slowest; left out: what was fitted for GPU machines, the less the
+                longer a step computes, or 0 where `variability` says how ranks differ at random
     """
 
     efficiency: units.PositiveFraction | None = None

@@ -22,9 +22,10 @@ from dpsim.cases.case import Case
 from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.dtypes import dtype_class
+from dpsim.predict.drawn import Z90
 from dpsim.predict.point import Causes
 from dpsim.predict.programs import PROGRAM, apart, program_of
-from dpsim.predict.uncertainty import DEPARTURE, DOUBTED, OVERHEADS, Z90
+from dpsim.predict.uncertainty import CHANGED, DEPARTURE, DOUBTED, OVERHEADS
 
 #: what a factor is at least, whatever an interval says
 SMALLEST = 1e-3
@@ -81,7 +82,7 @@ def factors(case: Case, ends: Causes, own: Sequence[str]) -> list[Factor]:
 
 def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
     device = case.device.name if case.device else "no device"
-    if name.startswith("compute"):
+    if name.startswith("compute") or name == CHANGED:
         return _generation(case), dtype_class(case.precision.compute), case.model.name
     if name == PROGRAM:
         return device, dtype_class(case.precision.compute), case.model.name, *program_of(case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dpsim.cases.case import Case
@@ -47,3 +48,19 @@ def fed_step(case: Case, played: Played) -> FedStep | None:
         read=read,
         read_needed=needed,
     )
+
+
+def free_loaders(good: Sequence[Case]) -> Iterator[str]:
+    """That preparing a sample takes a loader no time; tokenised texts take nothing but reading."""
+    for case in good:
+        loader = case.feed.made.loader if case.feed else None
+        if loader is None or loader.token_bytes or loader.collate or loader.device_seconds():
+            continue
+        if not any(float(kind.decode) for kind in loader.kinds):
+            pictures = loader.photograph is not None and case.model.sample == "image"
+            guess = " or, of pictures, `photograph`" if pictures else ""
+            yield (
+                "input: preparing a sample takes this loader no time, for nothing says what it "
+                f"takes; write decode: a measured time{guess}"
+            )
+            return

@@ -28,11 +28,12 @@ from dpsim.core.arrays import Array
 from dpsim.core.constants import shipped
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
+from dpsim.predict.drawn import Z90
 from dpsim.predict.gauss_newton import cost, least
 from dpsim.predict.point import Causes
 from dpsim.predict.repeats import FittedStep, Repeats, run_of
-from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
-from dpsim.predict.widths import SAME, sliced
+from dpsim.predict.uncertainty import REPEATED, collectives_range
+from dpsim.predict.widths import sliced
 
 #: how many points the shipped noise counts as
 PRIOR_POINTS = 4
@@ -58,6 +59,9 @@ ABSURD, ABSURD_EXCHANGE = 10.0, 1e4
 #: what an exchange over a faulty link may take, where else the search begins if points that no
 #: healthy machine explains are left
 FAULTY = 8.0
+
+#: the least that is not known of how ranks of one cluster differ, as a logarithm's deviation
+SPREAD_PRIOR = 0.2
 
 #: (case) -> its step time [s]
 Time = Callable[[Case], float]
@@ -137,13 +141,13 @@ class PointsFit:
         """The largest measured count that is no more than `ranks`; the smallest if none is."""
         return max((n for n in self.counts if n <= ranks), default=self.counts[0])
 
-    def causes(self, case: Case, step: float, time: Time) -> Causes:
+    def causes(self, case: Case, step: float, time: Time, *, repeated: bool = True) -> Causes:
         """What the numbers, as unsure as they still are, and the noise do to `step`, the time of
-        `case` [s], which is adjusted already.
+        `case` [s], which is adjusted already; `repeated`: where that step itself was measured.
 
         Every column of the covariance's root is one independent cause, named by its first number.
         """
-        known = self._known(case, step)
+        known = self._known(case) if repeated else None
         if known is not None:
             return {"run to run": known}
         names = [number.name for number in self.numbers]
@@ -163,10 +167,9 @@ class PointsFit:
         unexplained = (math.exp(-Z90 * self.noise), math.exp(Z90 * self.noise))
         return {**found, "run to run": unexplained}
 
-    def _known(self, case: Case, step: float) -> tuple[float, float] | None:
+    def _known(self, case: Case) -> tuple[float, float] | None:
         """Where `case` itself was measured, its residual and what repeated runs differ by; None
-        where it was not, or takes another `step` since something else of it changed, or points
-        contradict each other: nobody knows which of them to believe."""
+        where points contradict each other: nobody knows which of them to believe."""
         if self.contradiction is not None:
             return None
         here = run_of(case)
@@ -174,7 +177,6 @@ class PointsFit:
             p
             for p in self.residuals
             if (p.ranks, p.global_batch, p.micro_batch, p.accumulation) == here
-            and abs(step / p.fitted_s - 1.0) <= SAME
         ]
         measured = [1.0 / (1.0 + p.error) for p in same]
         if not measured:
@@ -215,7 +217,7 @@ def knobs(cases: Sequence[Case]) -> dict[str, float]:
     spread = shipped("training")["gpu.spread"]
     varied = first.script.unsaid or first.scenario.compute.spread is not None
     if first.script.spread and not varied:
-        found["spread"] = spread.error / spread.value
+        found["spread"] = max(spread.error / spread.value, SPREAD_PRIOR)
     if first.scenario.host.launch:
         found["launch"] = math.log(LAUNCH_RANGE[1] / LAUNCH_RANGE[0]) / (2 * Z90)
     found["host_s"] = HOST_SHARE

@@ -88,7 +88,13 @@ class Level:
         the most similar batch."""
         ranks = self.before(case.ranks)
         there = [one for one in self.references if one.ranks == ranks]
-        return min(there, key=lambda one: abs(math.log(case.global_batch / ranks / one.samples)))
+        return min(
+            there, key=lambda one: abs(math.log(case.global_batch / case.ranks / one.samples))
+        )
+
+    def repeated(self, case: Case, step: float) -> bool:
+        """Whether a `step` [s] of `case` was measured."""
+        return any(one.repeated(case, step) for one in self.references)
 
     def before(self, ranks: int) -> int:
         """The measured count from which a case of `ranks` ranks was extrapolated."""
@@ -99,8 +105,9 @@ class Level:
         alone set the level."""
         if self.fit is None:
             return None
-        quick = _quick(case)
-        return self.fit.causes(case, step if quick is step_time else quick(case), quick)
+        quick, known = _quick(case), self.repeated(case, step)
+        step = step if quick is step_time else quick(case)
+        return self.fit.causes(case, step, quick, repeated=known)
 
 
 def level_of(loaded: Loaded) -> Level | None:

@@ -85,9 +85,11 @@ class Numbers:
         if self.found is None:
             return interval(self.case, self.played, measured_at(self.case))
         case, measured = self.case, self.found.reference(self.case)
+        if measured.elsewhere(case):  # what other devices take tells the middle alone
+            return interval(case, self.played, None)
         return interval(
             case, self.played, measured.ranks,
-            repeated=measured.repeated(case, self.step_time_s),
+            repeated=self.found.repeated(case, self.step_time_s),
             batches=measured.batches(case),
             changed=measured.changed(case),
             fitted=self.found.causes(case, self.step_time_s),

@@ -14,7 +14,8 @@ import numpy as np
 from dpsim.cases.case import Case
 from dpsim.core.arrays import Array
 from dpsim.core.lean import dataclass
-from dpsim.predict.uncertainty import REPEATED, Z90
+from dpsim.predict.drawn import Z90
+from dpsim.predict.uncertainty import REPEATED
 
 #: standard deviation of the logarithm by which a step differs from one time to the next
 RUN_TO_RUN = math.log(REPEATED[1]) / Z90

@@ -55,10 +55,9 @@ from collections.abc import Callable, Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
-from dpsim.cases.feed import Feed
 from dpsim.cases.plays import Stretch
-from dpsim.compile.copies import DOUBT
 from dpsim.core import plugins
+from dpsim.predict.drawn import drawn
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
 from dpsim.predict.routing import causes_of_experts
@@ -80,23 +79,9 @@ NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
 HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
-Z90 = 1.645
 _COMPUTE, OVERHEADS = "compute (prior)", "overheads (prior)"
 CHANGED = "other compute (prior)"
 DEPARTURE, DOUBTED = "departure", "doubted calibration"
-#: time of a loader's batches, from what its samples take and what is known of cores and storage:
-#: as far as DLPerf's twelve rows are off (0.94 to 1.15 of what is predicted), and as much below; 75
-#: of 76 set-ups of validation/measure_loader.py lie within where a load of at most 7 was on two
-#: processors.  Of a measured rate, as of other repeated runs
-LOADER, RATE = (0.87, 1.15), (0.97, 1.03)
-#: time of a loader whose samples are of a kind of which a time is assumed (DLPerf's machine), or
-#: whose rate is: on
-#: milabench's it is a third (DataLoader) and a quarter (DALI) of that (`validation/loaders.py`);
-#: twice is assumed above
-ASSUMED = (0.25, 2.0)
-#: groups of steps that are fed from whose means it is told how far the mean scatters: fewer would
-#: say little of that, and more would leave neighbours that depend on each other
-GROUPS = 10
 #: the least factor of a cause: nothing is infinitely surprising
 _LEAST = 1e-3
 
@@ -135,29 +120,39 @@ def interval(
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches)
         causes |= _input_range(case, fullest or calibrated_at or 1, time)
-    away = calibrated_at not in (None, case.ranks if repeated else None)
+    away = not (same := calibrated_at == case.ranks and repeated) and calibrated_at is not None
     causes |= _from_linear(case, played, linear) if away else {}
-    if changed and time > 0:
-        share = min(played.timeline.mean_split().compute / time, 1.0)
-        causes[CHANGED] = changed_range(case, changed, share)
+    causes |= _changed(case, played, changed)
     causes = _told(_whole(causes, case, time), fitted)
     if away and fitted is None:
         causes = _no_faster(causes, case, played, lanes)
-    causes |= _beside(case, played, calibrated_at)
+    causes |= _beside(case, played, calibrated_at, same, fed=same and linear is not None)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
 
 
-def _beside(case: Case, played: Played, calibrated_at: int | None) -> Causes:
-    """What is unsure beside compute and collectives, whether a step was measured or not."""
-    found, time = _doubts(case, calibrated_at), played.step_time
+def _changed(case: Case, played: Played, changed: float) -> Causes:
+    """What another model, dtype or other kernels than the calibrated run's may change less or more
+    than is modelled."""
+    if not changed or not played.step_time > 0:
+        return {}
+    share = min(played.timeline.mean_split().compute / played.step_time, 1.0)
+    return {CHANGED: changed_range(case, changed, share)}
+
+
+def _beside(
+    case: Case, played: Played, calibrated_at: int | None, same: bool, *, fed: bool
+) -> Causes:
+    """What is unsure beside compute and collectives, whether a step was measured or not, or the
+    `same` was, and with it how it was `fed`."""
+    found, time = {} if same else _doubts(case, calibrated_at), played.step_time
     if more := slices_since(case, calibrated_at):
         found["slices (prior)"] = (min(SLICES**more, 1.0), max(SLICES**more, 1.0))
     if calibrated_at is None:
         found |= causes_of_experts(case, time)
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         found["host (prior)"] = _host_range(case, time)
-    return found | (_drawn(case, played, calibrated_at) if time > 0 else {})
+    return found | (drawn(case, played, calibrated_at, fed) if time > 0 else {})
 
 
 def _of_variants(case: Case, played: Played, calibrated_at: int | None, lanes: Lanes) -> Causes:
@@ -168,31 +163,6 @@ def _of_variants(case: Case, played: Played, calibrated_at: int | None, lanes: L
         return {}
     flat = [one / time for one in lanes(case, asked, played)]
     return dict(zip(variants, zip(flat[::2], flat[1::2], strict=True), strict=True))
-
-
-def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:
-    """What follows from the draws of a few steps, or of one run, and from how steps are fed."""
-    found: Causes = {}
-    if case.feed is not None:
-        if case.machine or calibrated_at is not None:
-            found["loader"] = _feeding_range(case.feed, played)
-        if case.feed.made.given.assumed:
-            what = "rate" if case.feed.made.loader is None else "decode"
-            found[f"{what} (assumed)"] = _feeding_range(case.feed, played, ASSUMED)
-    found |= _staged(case, played)
-    time, durations = played.step_time, played.durations
-    if len(durations) > 1 and _random(case):
-        spread = _standard_error(durations, _episode(case, len(durations))) * Z90 / time
-        found["sampling"] = (1.0 - spread, 1.0 + spread)
-    if case.scenario.variability.drawn_once:
-        found["which are slow"] = _middle(durations, time)
-    return found
-
-
-def _random(case: Case) -> bool:
-    """Whether steps that differ were drawn; those that a loader feeds in bursts need not be."""
-    drawn = case.scenario.variability.random
-    return drawn or case.feed is None or case.feed.made.random
 
 
 def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
@@ -299,31 +269,6 @@ def collectives_range(case: Case, *, carried: bool = False) -> tuple[float, floa
     return width(f"{name}.fast"), width(f"{name}.slow")
 
 
-def _staged(case: Case, played: Played) -> Causes:
-    """By what factors a step may be off where pageable memory is copied at a rate that is assumed:
-    who trains waits for that copy."""
-    copied = case.programs.copied
-    if copied is None or copied.memory != "pageable" or copied.staging is not None:
-        return {}
-    seconds = copied.staging_seconds(case.programs.samples_copied)
-    found = []
-    for factor in DOUBT:
-        steps = [one + (factor - 1.0) * seconds for one in played.timeline.durations]
-        fed = steps if case.feed is None else [case.feed.meal(steps).step]
-        found.append(math.fsum(fed) / len(fed) / played.step_time)
-    return {"staging (assumed)": (found[0], found[1])}
-
-
-def _feeding_range(
-    feed: Feed, played: Played, ends: tuple[float, float] | None = None
-) -> tuple[float, float]:
-    """By what factors a step may be off where its loader takes longer or shorter than is said."""
-    low, high = ends or (LOADER if feed.made.loader is not None else RATE)
-    steps = played.timeline.durations
-    fast, slow = (feed.meal(steps, factor).step / played.step_time for factor in (low, high))
-    return fast, slow
-
-
 def _host_range(case: Case, time: float) -> tuple[float, float]:
     """By what factors a step may be off where the host updates: its work waits for nothing."""
     ops = case.programs.asked.program(0).ops
@@ -372,38 +317,3 @@ def _away(case: Case, calibrated_at: int, batches: float | None) -> Causes:
     if not way:
         return {}
     return {"another batch": (width("batch.fast") ** -way, width("batch.slow") ** way)}
-
-
-def _middle(durations: tuple[float, ...], time: float) -> tuple[float, float]:
-    """What 90 % of the steps take, relative to `time`.  Each has another draw of what lasts for a
-    run, so a real run lies as far from the mean as one step."""
-    ordered = sorted(durations)
-    beyond = len(ordered) // 20
-    return min(ordered[beyond] / time, 1.0), max(ordered[-1 - beyond] / time, 1.0)
-
-
-def _episode(case: Case, steps: int) -> int:
-    """Of so many steps, those that share the draws of co-tenants or links: the most of any cause; 1
-    without.  Steps of a turn of a loader's lines come in a burst, and what one begins late the next
-    makes up for: as many whole turns as leave `GROUPS` groups go together."""
-    whole = case.scenario.variability.expanded
-    causes = (getattr(whole, name, None) for name in ("co_tenant", "link_episodes"))
-    longest = max((cause.episode for cause in causes if cause), default=1)
-    if case.feed is None:
-        return longest
-    turn = case.feed.turn
-    return turn * max(-(-longest // turn), steps // (GROUPS * turn))
-
-
-def _standard_error(values: tuple[float, ...], together: int = 1) -> float:
-    """Standard error of the mean of `values`, of which `together` neighbours share their draws:
-    that of independent groups of so many (batch means).  Fewer than two groups say nothing of how
-    groups differ; the values then count one by one."""
-    count = len(values) // together
-    if count < 2:
-        together, count = 1, len(values)
-    used = values[len(values) - count * together :]
-    means = [sum(used[k * together : (k + 1) * together]) / together for k in range(count)]
-    mean = sum(means) / count
-    variance = sum((v - mean) ** 2 for v in means) / (count - 1)
-    return math.sqrt(variance / count)

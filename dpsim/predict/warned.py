@@ -19,6 +19,7 @@ from dpsim.describe.uneven import ranks_of
 from dpsim.machines.topology import TRAY, alike
 from dpsim.models.memory import UNFIT, UNFIT_WORDS
 from dpsim.predict import lived, startup, training_run
+from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level, above_peak
 from dpsim.predict.memory import CROWDED, crowded, memory_of
@@ -58,7 +59,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *dict.fromkeys(said for case in good if (said := case.scenario.strategy.caveat)),
         *_unbounded(outcomes),
         *_unpaid(good),
-        *_free_loader(good),
+        *free_loaders(good),
         *(idle_keys(good[0]) if good else ()),
         *training_run.warnings(cases, points),
         *startup.warnings(good),
@@ -330,20 +331,6 @@ def _unpaid(good: Sequence[Case]) -> Iterator[str]:
         asked = case.scenario.price or case.scenario.energy
         if asked and case.scenario.strategy.behaves and (nodes := case.stage_set.own_nodes):
             yield f"price and energy are the workers': {nodes} servers come beside them"
-
-
-def _free_loader(good: Sequence[Case]) -> Iterator[str]:
-    """A loader of which nothing says what preparing a sample takes; tokenised texts take nothing
-    but reading."""
-    loader = next((case.feed.made.loader for case in good if case.feed), None)
-    if loader is None or loader.token_bytes or loader.collate or loader.device_seconds():
-        return
-    if not any(float(kind.decode) for kind in loader.kinds):
-        guess = " or, of pictures, `photograph`" if loader.photograph is not None else ""
-        yield (
-            "input: preparing a sample takes this loader no time, for nothing says what it takes; "
-            f"write decode: a measured time{guess}"
-        )
 
 
 _UNBOUNDED = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from dpsim.cases.case import Case
 from dpsim.core import plugins
@@ -26,9 +27,9 @@ FAR = 0.2
 #: share by which a step may differ from a measured one and still be the same: what a change of so
 #: little does is less than runs differ by
 SAME = 0.005
-#: of the logarithm by which another device, dtype or kernel computes faster than what was measured,
+#: of the logarithm by which another model, dtype or kernel computes faster than what was measured,
 #: so much may be wrong either way: a prior, since series of published runs change none of these
-HALF = 0.5
+UNSURE = 0.5
 #: compute capability, times ten, of Ampere's last devices: of runs on newer ones fewer are known
 LAST_AMPERE = 87
 #: times its prediction from which a calibrated step may, and from which it as well may, say that
@@ -55,6 +56,8 @@ class Reference:
     flop     of a sample; 0 where nobody knows
     samples  of a rank
     micro    of these, in the largest micro-batch
+    run      what makes another run of it: devices, batch, mesh, strategy and so on
+    work     of that, what sets how long a device takes for a FLOP
     pace     what such a micro-batch takes for a FLOP, uncalibrated [s]; 0 where nobody knows
     step     what the calibrated model takes for it [s]
     """
@@ -64,48 +67,72 @@ class Reference:
     flop: float
     samples: float
     micro: int
+    run: tuple[Any, ...]
+    work: tuple[Any, ...]
     pace: float
     step: float
 
     def linear(self, case: Case) -> float:
-        """The step of `case` if every device did as much per second as in the measured one [s]."""
+        """The step of `case` if every device did as much per second as in the measured one, or as
+        much more or less as its dtype and kernels are modelled to [s]."""
         flop = case.model.flop_per_sample()
         work = flop / self.flop if flop and self.flop else 1.0
-        return self.seconds * work * case.global_batch / case.ranks
+        each = self.seconds * work * math.exp(self.changed(case))
+        return each * case.global_batch / case.ranks
 
     def repeated(self, case: Case, step: float) -> bool:
-        """Whether a `step` [s] of `case` is this one again: what changes neither it nor what a rank
-        does in it was measured."""
-        alike = self.ranks == case.ranks and self.samples == case.global_batch / case.ranks
-        return alike and abs(step / self.step - 1.0) <= SAME
+        """Whether a `step` [s] of `case` is this one again: of the same run, with nothing else
+        changed that is modelled to matter."""
+        return bool(self.run == _run(case)) and abs(step / self.step - 1.0) <= SAME
+
+    def elsewhere(self, case: Case) -> bool:
+        """Whether `case` is on other devices than it was."""
+        return bool(self.run[0] != _run(case)[0])
 
     def batches(self, case: Case) -> float:
         """Doublings of the samples of a rank's micro-batch since it."""
         return math.log2(max(case.shares) / self.micro)
 
     def changed(self, case: Case) -> float:
-        """The logarithm by which `case` computes a FLOP of the same micro-batch faster or slower
-        than this step did, uncalibrated: on other devices, in another dtype, by other kernels."""
-        own = _pace(case, self.micro)
-        return abs(math.log(own / self.pace)) if own and self.pace else 0.0
+        """The logarithm by which `case` takes longer for a FLOP of the same micro-batch than this
+        run, uncalibrated: another model, or in another dtype or by other kernels."""
+        own = _pace(case, self.micro) if self.work != _work(case) else 0.0
+        return math.log(own / self.pace) if own and self.pace else 0.0
 
 
 def reference(case: Case, seconds: float, step: float | None = None) -> Reference:
     """The step of `case`, which took `seconds`, and which the calibrated model has as `step`; None:
     as measured."""
-    samples, flop = case.global_batch / case.ranks, case.model.flop_per_sample() or 0.0
-    micro = max(case.shares)
-    own = seconds / samples
-    return Reference(case.ranks, own, flop, samples, micro, _pace(case, micro), step or seconds)
+    ranks, flop = case.ranks, case.model.flop_per_sample() or 0.0
+    samples = case.global_batch / ranks
+    micro, own = max(case.shares), seconds / samples
+    pace, run = _pace(case, micro), _run(case)
+    known = ranks, own, flop, samples, micro
+    return Reference(*known, run, _work(case), pace, step or seconds)
+
+
+def _run(case: Case) -> tuple[Any, ...]:
+    """What a run is known by, devices first; what else its scenario says shows in its step."""
+    said = case.scenario
+    devices = tuple(device and device.name for device in case.pace.kinds)
+    kinds = (plugins.name_of(one) for one in (said.strategy, said.schedule, said.optimizer))
+    batch = case.ranks, case.global_batch, max(case.shares), case.batch.accumulation
+    return devices, *batch, *kinds, said.recompute, said.input, said.parallel, *_work(case)
+
+
+def _work(case: Case) -> tuple[Any, ...]:
+    """What sets how long a device takes for a FLOP of some samples."""
+    return case.scenario.model, case.precision, case.scenario.execution
 
 
 def _pace(case: Case, samples: int) -> float:
-    """What a rank takes for a FLOP of a micro-batch of `samples`, uncalibrated [s]; 0 where nobody
-    knows."""
+    """What the slowest of the ranks takes for a FLOP of a micro-batch of `samples`, uncalibrated
+    [s]; 0 where nobody knows."""
     flop, pace = case.model.flop_per_sample(), case.pace
     if case.device is None or not flop:
         return 0.0
-    return pace.uncalibrated_seconds(samples, pace.of_rank[0]) / (flop * samples)
+    each = (pace.uncalibrated_seconds(samples, kind) for kind in set(pace.of_rank))
+    return max(each) / (flop * samples)
 
 
 def departure(case: Case, step: float, linear: float) -> float:
@@ -225,7 +252,8 @@ def changed_range(case: Case, changed: float, share: float) -> tuple[float, floa
     FLOP by the logarithm `changed` faster or slower than what was measured: no farther than without
     a measurement."""
     low, high = compute_range(case, False)
-    fast, slow = max(math.exp(-HALF * changed), low), min(math.exp(HALF * changed), high)
+    most = UNSURE * abs(changed)
+    fast, slow = max(math.exp(-most), low), min(math.exp(most), high)
     return 1.0 + share * (fast - 1.0), 1.0 + share * (slow - 1.0)
 
 
