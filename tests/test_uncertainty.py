@@ -145,6 +145,8 @@ def test_kernels_of_large_models_lose_less_beside_collectives() -> None:
         assert lost == pytest.approx(small + share * (large - small))
     assert case().script.contention == small
     assert contended("gloo", device, 1e6) == 0.0
+    mixtral = {"huggingface": "mixtral-8x7b-v0.1", "sequence_length": 512}
+    assert case(model=mixtral).script.contention == small  # the products of experts are small
 
 
 def test_a_calibrated_interval_is_that_of_the_learned_widths() -> None:

@@ -242,8 +242,9 @@ class Script:
         given, pace = self.scenario.compute.contention, self.batches.pace
         if given is not None:
             return given
-        kernels, parameters = name_of(self.transport.backend), pace.work.model.parameters
-        return contended(kernels, self.batches.site.device, parameters)
+        model, kernels = pace.work.model, name_of(self.transport.backend)
+        parts = any(layer.experts for layer in model.layers)  # whose products are small
+        return contended(kernels, self.batches.site.device, 0.0 if parts else model.parameters)
 
     @property
     def spread(self) -> float:
