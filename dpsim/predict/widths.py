@@ -6,9 +6,9 @@ runs left out once (validation/left_out.py); how much each counts is learned the
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable
-from typing import Any
 
 from dpsim.cases.case import Case
 from dpsim.core import plugins
@@ -56,8 +56,9 @@ class Reference:
     flop     of a sample; 0 where nobody knows
     samples  of a rank
     micro    of these, in the largest micro-batch
-    run      what makes another run of it: devices, batch, mesh, strategy and so on
-    work     of that, what sets how long a device takes for a FLOP
+    devices  names of its ranks' devices
+    run      digest of what makes another run of it: batch, mesh, strategy and so on
+    work     digest of what sets how long a device takes for a FLOP
     pace     what such a micro-batch takes for a FLOP, uncalibrated [s]; 0 where nobody knows
     step     what the calibrated model takes for it [s]
     """
@@ -67,8 +68,9 @@ class Reference:
     flop: float
     samples: float
     micro: int
-    run: tuple[Any, ...]
-    work: tuple[Any, ...]
+    devices: str
+    run: str
+    work: str
     pace: float
     step: float
 
@@ -83,11 +85,12 @@ class Reference:
     def repeated(self, case: Case, step: float) -> bool:
         """Whether a `step` [s] of `case` is this one again: of the same run, with nothing else
         changed that is modelled to matter."""
-        return bool(self.run == _run(case)) and abs(step / self.step - 1.0) <= SAME
+        same = not self.elsewhere(case) and self.run == _run(case)
+        return same and self.work == _work(case) and abs(step / self.step - 1.0) <= SAME
 
     def elsewhere(self, case: Case) -> bool:
         """Whether `case` is on other devices than it was."""
-        return bool(self.run[0] != _run(case)[0])
+        return self.devices != _devices(case)
 
     def batches(self, case: Case) -> float:
         """Doublings of the samples of a rank's micro-batch since it."""
@@ -106,23 +109,29 @@ def reference(case: Case, seconds: float, step: float | None = None) -> Referenc
     ranks, flop = case.ranks, case.model.flop_per_sample() or 0.0
     samples = case.global_batch / ranks
     micro, own = max(case.shares), seconds / samples
-    pace, run = _pace(case, micro), _run(case)
-    known = ranks, own, flop, samples, micro
-    return Reference(*known, run, _work(case), pace, step or seconds)
+    known = ranks, own, flop, samples, micro, _devices(case), _run(case), _work(case)
+    return Reference(*known, _pace(case, micro), step or seconds)
 
 
-def _run(case: Case) -> tuple[Any, ...]:
-    """What a run is known by, devices first; what else its scenario says shows in its step."""
+def _devices(case: Case) -> str:
+    return ", ".join(device.name if device else "-" for device in case.pace.kinds)
+
+
+def _run(case: Case) -> str:
+    """A digest of what a run is known by; what else its scenario says shows in its step."""
     said = case.scenario
-    devices = tuple(device and device.name for device in case.pace.kinds)
     kinds = (plugins.name_of(one) for one in (said.strategy, said.schedule, said.optimizer))
     batch = case.ranks, case.global_batch, max(case.shares), case.batch.accumulation
-    return devices, *batch, *kinds, said.recompute, said.input, said.parallel, *_work(case)
+    return _digest(*batch, *kinds, said.recompute, said.input, said.parallel)
 
 
-def _work(case: Case) -> tuple[Any, ...]:
-    """What sets how long a device takes for a FLOP of some samples."""
-    return case.scenario.model, case.precision, case.scenario.execution
+def _work(case: Case) -> str:
+    """A digest of what sets how long a device takes for a FLOP of some samples."""
+    return _digest(case.scenario.model, case.precision, case.scenario.execution)
+
+
+def _digest(*values: object) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
 def _pace(case: Case, samples: int) -> float:
