@@ -85,8 +85,8 @@ class Reference:
     def repeated(self, case: Case, step: float) -> bool:
         """Whether a `step` [s] of `case` is this one again: of the same run, with nothing else
         changed that is modelled to matter."""
-        same = not self.elsewhere(case) and self.run == _run(case)
-        return same and self.work == _work(case) and abs(step / self.step - 1.0) <= SAME
+        same = not self.elsewhere(case) and self.run == _run(case) and not self.changed(case)
+        return same and abs(step / self.step - 1.0) <= SAME
 
     def elsewhere(self, case: Case) -> bool:
         """Whether `case` is on other devices than it was."""
@@ -122,7 +122,8 @@ def _run(case: Case) -> str:
     said = case.scenario
     kinds = (plugins.name_of(one) for one in (said.strategy, said.schedule, said.optimizer))
     batch = case.ranks, case.global_batch, max(case.shares), case.batch.accumulation
-    return _digest(*batch, *kinds, said.recompute, said.input, said.parallel)
+    work = said.model, case.precision, said.recompute, said.input
+    return _digest(*batch, *kinds, *work, said.parallel)
 
 
 def _work(case: Case) -> str:
