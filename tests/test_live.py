@@ -209,6 +209,15 @@ def test_where_its_own_step_was_measured_a_stand_in_is_as_good_as_any() -> None:
     assert tuple(there["stand-in"]) == GROWTH
 
 
+def test_another_batch_of_a_stand_in_was_not_measured_on_as_many_ranks() -> None:
+    measured = {"step_time": "12 s", "ranks": 8}
+    sweep = {"batch.per_device": [1, 2]}
+    document = {"model": UNIFORM, **RUN, "calibrate": measured, "sweep": sweep}
+    here, there = (one.point.interval.causes for one in dpsim.predict(document).outcomes)  # type: ignore[union-attr]
+    assert "stand-in" not in here
+    assert tuple(there["stand-in"]) == GROWTH
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [

@@ -114,13 +114,13 @@ def interval(
               where layers were measured and no step
     fullest   the most ranks of any measured step; None: those of the calibrated one
     """
-    time = played.step_time
+    time, same = played.step_time, calibrated_at == case.ranks and repeated
+    away = calibrated_at is not None and not same
     bare = fitted is not None and case.scenario.calibration is None
     causes = {} if bare else _of_variants(case, played, calibrated_at, lanes)
     if case.machine is not None or calibrated_at is not None:
-        causes |= _losses(case, calibrated_at, repeated, batches)
+        causes |= _losses(case, calibrated_at, same, batches)
         causes |= _input_range(case, fullest or calibrated_at or 1, time)
-    away = not (same := calibrated_at == case.ranks and repeated) and calibrated_at is not None
     causes |= _from_linear(case, played, linear) if away else {}
     causes |= _changed(case, played, changed)
     causes = _told(_whole(causes, case, time), fitted)
@@ -145,7 +145,7 @@ def _beside(
 ) -> Causes:
     """What is unsure beside compute and collectives, whether a step was measured or not, or the
     `same` was, and with it how it was `fed`."""
-    found, time = {} if same else _doubts(case, calibrated_at), played.step_time
+    found, time = {} if same else _doubts(case, calibrated_at is None), played.step_time
     if more := slices_since(case, calibrated_at):
         found["slices (prior)"] = (min(SLICES**more, 1.0), max(SLICES**more, 1.0))
     if calibrated_at is None:
@@ -277,10 +277,10 @@ def _host_range(case: Case, time: float) -> tuple[float, float]:
     return 1.0 - (1.0 - low) * share, 1.0 + (high - 1.0) * share
 
 
-def _losses(case: Case, calibrated_at: int | None, repeated: bool, batches: float | None) -> Causes:
+def _losses(case: Case, calibrated_at: int | None, same: bool, batches: float | None) -> Causes:
     """What no part of the model explains, by how far the case is from the calibrated count."""
     found: Causes = {}
-    if calibrated_at == case.ranks and repeated:
+    if same:
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
@@ -298,14 +298,10 @@ def _input_range(case: Case, start: int, time: float) -> Causes:
     return {"input pipeline": (1.0, 1.0 + inside * (width("images.slow") - 1.0))}
 
 
-def _doubts(case: Case, calibrated_at: int | None) -> Causes:
-    """What is not known of the model itself; nothing where its own step was measured."""
-    if calibrated_at == case.ranks:
-        return {}
-    return {
-        doubt.cause: doubt.level if calibrated_at is None else doubt.growth
-        for doubt in case.model.doubts
-    }
+def _doubts(case: Case, uncalibrated: bool) -> Causes:
+    """What is not known of the model itself."""
+    doubts = case.model.doubts
+    return {doubt.cause: doubt.level if uncalibrated else doubt.growth for doubt in doubts}
 
 
 def _away(case: Case, calibrated_at: int, batches: float | None) -> Causes:
