@@ -11,7 +11,14 @@ import pytest
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled, with_micro_batches, without_communication
-from dpsim.cases.work import FEW_PARAMETERS, LASTING, MANY_PARAMETERS, MOST_SPREAD, contended
+from dpsim.cases.work import (
+    FEW_PARAMETERS,
+    LASTING,
+    MANY_PARAMETERS,
+    MOST_SPREAD,
+    contended,
+    large_share,
+)
 from dpsim.core import constants
 from dpsim.core.constants import Constant, shipped
 from dpsim.core.record import Refused
@@ -141,10 +148,10 @@ def test_kernels_of_large_models_lose_less_beside_collectives() -> None:
     between = math.sqrt(FEW_PARAMETERS * MANY_PARAMETERS)
     shares = {1e6: 0.0, FEW_PARAMETERS: 0.0, between: 0.5, 1e12: 1.0}
     for parameters, share in shares.items():
-        lost = contended("nccl", device, parameters)
-        assert lost == pytest.approx(small + share * (large - small))
+        assert large_share(parameters) == pytest.approx(share)
+        assert contended("nccl", device, share) == pytest.approx(small + share * (large - small))
     assert case().script.contention == small
-    assert contended("gloo", device, 1e6) == 0.0
+    assert contended("gloo", device, 0.0) == 0.0
     mixtral = {"huggingface": "mixtral-8x7b-v0.1", "sequence_length": 512}
     assert case(model=mixtral).script.contention == small  # the products of experts are small
 
@@ -154,12 +161,12 @@ def test_a_calibrated_interval_is_that_of_the_learned_widths() -> None:
     one = bert(1)
     at = interval(one, play(one), 1)
     assert at.causes == {"run to run": REPEATED}
-    eight = bert(8)
+    eight = scaled(bert(8), 1.5)  # slower than predicted: nothing is drawn in at the fast end
     causes = interval(eight, play(eight), 1).causes
-    assert causes["run to run"] == pytest.approx(compute_range(eight, True), rel=1e-3)
+    assert causes["run to run"] == compute_range(eight, True)
     assert set(causes) == {"run to run", "collectives (prior)", "departure"}
     fast, slow = FITTED["interval.run.fast"].value, FITTED["interval.run.slow"].value
-    assert causes["run to run"] == pytest.approx((1.0 / fast, slow), rel=1e-3)
+    assert causes["run to run"] == pytest.approx((1.0 / fast, slow))
 
 
 def test_only_images_inside_a_node_have_an_input_pipeline() -> None:
@@ -251,7 +258,7 @@ def test_what_lies_far_from_the_calibrated_run_is_less_sure() -> None:
 
 def test_a_calibrated_prediction_is_the_less_sure_the_farther_from_linear_scaling() -> None:
     """Up to a fifth, from which on it can be wrong by all that its overheads say."""
-    eight = bert(8)
+    eight = scaled(bert(8), 1.5)
     played = play(eight)
     over = overhead(eight, played.step_time)
     assert over > 0
@@ -260,7 +267,7 @@ def test_a_calibrated_prediction_is_the_less_sure_the_farther_from_linear_scalin
         linear = played.step_time * math.exp(-way)
         causes = interval(eight, played, 2, linear=linear).causes
         much = share * over
-        assert causes["departure"] == pytest.approx((fast**-much, slow**much), rel=5e-3)
+        assert causes["departure"] == pytest.approx((fast**-much, slow**much))
     assert "departure" not in interval(eight, played, 2, linear=played.step_time).causes
     assert "departure" not in interval(eight, played, 8, linear=1.0).causes
 
@@ -291,7 +298,7 @@ def test_linear_scaling_keeps_what_a_rank_does_in_a_second() -> None:
 def test_only_a_measured_run_itself_is_as_sure_as_runs_repeat() -> None:
     """On as many ranks another batch, strategy, dtype, device and other kernels were not measured;
     what changes nothing that is modelled was."""
-    measured = load({**RUN, "calibrate": {"step_time": "60 ms"}}, Path(), "x")
+    measured = load({**RUN, "calibrate": {"step_time": "90 ms"}}, Path(), "x")
     level = level_of(measured)
 
     def causes(**sections: Any) -> Causes:
@@ -309,7 +316,7 @@ def test_only_a_measured_run_itself_is_as_sure_as_runs_repeat() -> None:
         {"precision": {"parameters": "fp32", "compute": "fp32"}},
         {"execution": {"compile": True}},
     ):
-        assert causes(**other)["run to run"] == pytest.approx((1 / away[0], away[1]), rel=0.05)
+        assert causes(**other)["run to run"] == (1 / away[0], away[1]), other
     moved = causes(cluster={"machine": "dgx-h100", "ranks": 8})
     assert "compute (prior)" in moved
     assert "run to run" not in moved

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 from dpsim.accuracy.training.scenarios import measured_case
 from dpsim.accuracy.training.series import anchor_of, calibration_row, unscored
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.cases.work import LASTING, MOST_SPREAD, large_share
+from dpsim.cases.work import MOST_SPREAD, contended_between, spread_after
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.predict.level import Level
@@ -69,10 +69,24 @@ def played(series: Iterable[Sequence[TrainingRow]], jobs: int) -> list[PlayedRow
         return [row for rows in pool.map(_of_series, list(series), chunksize=2) for row in rows]
 
 
-def _of_series(rows: Sequence[TrainingRow]) -> list[PlayedRow]:
+def scored_of(rows: Sequence[TrainingRow]) -> tuple[TrainingRow | None, list[TrainingRow]]:
+    """The row that a series is calibrated on, and those that are scored and share no model."""
     first = calibration_row(rows)
     scored = [row for row in rows if row is not first and not unscored(row)]
-    scored = [row for row in scored if row.count("tp") * row.count("pp") == 1]
+    return first, [row for row in scored if row.count("tp") * row.count("pp") == 1]
+
+
+def log_of(row: TrainingRow, compute: Mapping[str, float], level: Level) -> float:
+    """ln(predicted / measured) of `row`; not a number where it is refused."""
+    try:
+        point = measured_case(row, compute)
+        return math.log(step_time(level.of(point.case)) / point.step_time)
+    except (Refused, SimulationError, ValueError):
+        return math.nan
+
+
+def _of_series(rows: Sequence[TrainingRow]) -> list[PlayedRow]:
+    first, scored = scored_of(rows)
     if first is None or not scored:
         return []
     anchors = {
@@ -93,25 +107,18 @@ def _of_series(rows: Sequence[TrainingRow]) -> list[PlayedRow]:
 def _row(
     row: TrainingRow, levels: dict[tuple[float, float], Level], middle: Level, before: float
 ) -> PlayedRow | None:
+    made = [[{"contention": c, "spread": own} for own in SPREAD] for c in CONTENTION]
     logs = np.array([
-        [[_log(row, levels[c, base], c, own) for own in SPREAD] for base in SPREAD]
-        for c in CONTENTION
+        [[log_of(row, one, levels[c, base]) for one in own] for base in SPREAD]
+        for c, own in zip(CONTENTION, made, strict=True)
     ])  # fmt: skip
     try:
         case = middle.of(measured_case(row).case)
         seconds = (before, case.batches.step_seconds)
-        large = large_share(case.model.parameters)
+        large = case.pace.work.large
     except (Refused, SimulationError, ValueError):
         return None
     return PlayedRow(row.text("source_id"), row.text("series_id"), logs, seconds, large)
-
-
-def _log(row: TrainingRow, level: Level, contention: float, spread: float) -> float:
-    try:
-        point = measured_case(row, {"contention": contention, "spread": spread})
-        return math.log(step_time(level.of(point.case)) / point.step_time)
-    except (Refused, SimulationError, ValueError):
-        return math.nan
 
 
 def candidates() -> np.ndarray:
@@ -127,14 +134,17 @@ def logs_of(rows: Sequence[PlayedRow], numbers: np.ndarray) -> np.ndarray:
     small, large, spread = numbers.T
     found = []
     for row in rows:
-        contention = small + row.large * (np.minimum(large, small) - small)
-        spreads = [
-            np.minimum(np.sqrt(LASTING**2 + spread**2 / max(t, 1e-9)), MOST_SPREAD)
-            for t in row.seconds
-        ]
+        contention = _each(contended_between, small, large, row.large)
+        spreads = [_each(spread_after, spread, seconds) for seconds in row.seconds]
         between = RegularGridInterpolator((CONTENTION, SPREAD, SPREAD), row.logs)
         found.append(between(np.stack([contention, *spreads], axis=1)))
     return np.array(found)
+
+
+def _each(formula: Callable[..., float], *numbers: np.ndarray | float) -> np.ndarray:
+    """What is played, by its own formula, at every candidate."""
+    found: np.ndarray = np.vectorize(formula, otypes=[float])(*numbers)
+    return found
 
 
 Learned = Callable[[np.ndarray, Sequence[PlayedRow]], tuple[int, list[int]]]

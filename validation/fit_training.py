@@ -22,7 +22,7 @@ import argparse
 import functools
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -35,14 +35,11 @@ from _fit_intervals import HEAD
 
 from dpsim.accuracy.scores import fitted_on
 from dpsim.accuracy.training.scenarios import forget_clusters, measured_case
-from dpsim.accuracy.training.series import anchor_of, calibration_row, fabric_of, unscored
+from dpsim.accuracy.training.series import anchor_of, fabric_of
 from dpsim.accuracy.training.table import TrainingRow, read_table
 from dpsim.backends import _nccl_time, nccl
 from dpsim.core.constants import Constant, save, shipped
-from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.predict.level import Level
-from dpsim.predict.shortened import step_time
 
 #: values that are tried; between them the logarithms of step times are interpolated
 EFFICIENCY = (0.6, 0.7, 0.8, 0.9, 1.0)
@@ -150,9 +147,7 @@ def residuals(
 def _of_series(
     rows: Sequence[TrainingRow], tried: Sequence[tuple[float, float, float]], name: str
 ) -> list[Residual]:
-    first = calibration_row(rows)
-    scored = [row for row in rows if row is not first and not unscored(row)]
-    scored = [row for row in scored if row.count("tp") * row.count("pp") == 1]
+    first, scored = _fit_compute.scored_of(rows)
     if first is None or not scored:
         return []
     logs: dict[int, list[float]] = {row.number: [] for row in scored}
@@ -163,20 +158,12 @@ def _of_series(
         if level is None:
             return []
         for row in scored:
-            logs[row.number].append(_log(row, compute, level))
+            logs[row.number].append(_fit_compute.log_of(row, compute, level))
     return [
         Residual(row.text("source_id"), row.text("series_id"), tuple(logs[row.number]))
         for row in scored
         if all(map(math.isfinite, logs[row.number]))
     ]
-
-
-def _log(row: TrainingRow, compute: Mapping[str, float], level: Level) -> float:
-    try:
-        point = measured_case(row, compute)
-        return math.log(step_time(level.of(point.case)) / point.step_time)
-    except (Refused, SimulationError, ValueError):
-        return math.nan
 
 
 def _set(name: str, value: float) -> None:

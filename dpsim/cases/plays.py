@@ -226,7 +226,7 @@ class Script:
         stated = self.scenario.compute.spread is None and self.scenario.variability.scatters
         return self.spread if stated else 0.0
 
-    @property
+    @cached_property
     def waiting(self) -> float:
         """Mean of the slowest rank's compute over that of a single one (of the slowest, where some
         are said to be): E[max of N], normal."""
@@ -239,14 +239,13 @@ class Script:
     def contention(self) -> float:
         """How much longer computing takes beside a collective: as given, else as fitted for the
         backend's kernels."""
-        given, pace = self.scenario.compute.contention, self.batches.pace
+        given, batches = self.scenario.compute.contention, self.batches
         if given is not None:
             return given
-        model, kernels = pace.work.model, name_of(self.transport.backend)
-        parts = any(layer.experts for layer in model.layers)  # whose products are small
-        return contended(kernels, self.batches.site.device, 0.0 if parts else model.parameters)
+        kernels = name_of(self.transport.backend)
+        return contended(kernels, batches.site.device, batches.pace.work.large)
 
-    @property
+    @cached_property
     def spread(self) -> float:
         """Standard deviation of the ranks' compute, as a share of it: as given, else as fitted for
         the device; 0 for toys without a machine."""

@@ -87,8 +87,7 @@ class Adjustment:
             serial = serial if serial > NO_TIME else 0.0
             changes["host"] = replace(own.host, serial=serial, launch=launch)
         if self.spread != 1.0:
-            calibrated = Variant("calibrated", level=self.compute).of(case)
-            spread = min(calibrated.script.spread * self.spread, 1.0)
+            spread = min(scaled(case, self.compute).script.spread * self.spread, 1.0)
             changes["compute"] = replace(own.compute, spread=spread)
         exchange = (self.inside, self.between)
         return Variant("calibrated", changes, level=self.compute, exchange=exchange).of(case)

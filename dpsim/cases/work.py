@@ -94,6 +94,13 @@ class ModelWork:
         """Whether it is known how convolutions run, one after the other with all else."""
         return convolutions.is_listed(self.model)
 
+    @cached_property
+    def large(self) -> float:
+        """How far kernels are those of a large model: of experts they are as short as of small
+        ones."""
+        parts = any(layer.experts for layer in self.model.layers)
+        return 0.0 if parts else large_share(self.model.parameters)
+
     def _executed(self, model: Model) -> Model:
         """`model` with its kernels as they are made."""
         own = self._precision(model)
@@ -335,16 +342,20 @@ def _over(parameters: float) -> float:
     return math.log(parameters / FEW_PARAMETERS)
 
 
-def contended(kernels: str, device: Device | None, parameters: float) -> float:
-    """How much longer kernels of a model with so many `parameters` take on `device` while
-    collectives of `kernels` move bytes: the more, the shorter they are."""
+def contended(kernels: str, device: Device | None, large: float) -> float:
+    """How much longer kernels take on `device` while collectives of `kernels` move bytes: the less,
+    the farther their model is a `large` one, for these are longer."""
     small = fitted(f"{kernels}.contention", device)
-    large = min(fitted(f"{kernels}.contention.large", device) or small, small)
-    return small + large_share(parameters) * (large - small)
+    return contended_between(small, fitted(f"{kernels}.contention.large", device) or small, large)
 
 
-#: the most that ranks differ by: that of steps of 0.15 s; published ones of half of that differ no
-#: more
+def contended_between(small: float, large: float, share: float) -> float:
+    """That of a model that is so far a large one; no more than of a `small` one."""
+    return small + share * (min(large, small) - small)
+
+
+#: the most that ranks differ by: that of steps of 0.15 s; of shorter ones MLPerf's differ more, and
+#: those of a shared cluster of H100 less
 MOST_SPREAD = 0.06
 #: what of that lasts: GPUs of one kind and cluster are 8 % apart, from one end of a box plot's
 #: whiskers to the other (Sinha and others, SC 2022, abstract), 5.4 standard deviations
@@ -358,7 +369,11 @@ def spread_of(device: Device | None, seconds: float) -> float:
     comes and goes, so what it adds grows with the root of the time in which it adds up, and its
     share falls with the root.
     """
-    second = fitted("gpu.spread", device)
+    return spread_after(fitted("gpu.spread", device), seconds)
+
+
+def spread_after(second: float, seconds: float) -> float:
+    """The same where what comes and goes is `second` in a second; 0 where nothing is known."""
     if not second or not seconds > 0:
         return MOST_SPREAD if second else 0.0
     return smaller(root(LASTING**2 + second**2 / seconds), MOST_SPREAD)

@@ -152,7 +152,8 @@ class Play:
     cast      the cast of step number k (0, 1, …)
     costs     plans of collectives
     steps     how many steps to play; the first `warmup` are not measured
-    factors   step -> multiplier of every rank's compute [ranks]; a number where all have the same
+    factors   step -> multiplier of every rank's compute [ranks]; one number, of many points, where
+              these are played at once (which the vectorised engine does) and all ranks are alike
     contention  how much slower a rank computes while a collective moves its bytes: the part of an
               operation that runs beside one takes 1 + contention times as long
     network   step -> how many times as long bytes between nodes take

@@ -141,7 +141,7 @@ class PointsFit:
         """The largest measured count that is no more than `ranks`; the smallest if none is."""
         return max((n for n in self.counts if n <= ranks), default=self.counts[0])
 
-    def causes(self, case: Case, step: float, time: Time, *, repeated: bool = True) -> Causes:
+    def causes(self, case: Case, step: float, time: Time, *, repeated: bool) -> Causes:
         """What the numbers, as unsure as they still are, and the noise do to `step`, the time of
         `case` [s], which is adjusted already; `repeated`: where that step itself was measured.
 

@@ -86,11 +86,9 @@ class Level:
     def reference(self, case: Case) -> Reference:
         """The measured step that `case` was extrapolated from; of those on as many ranks the one of
         the most similar batch."""
-        ranks = self.before(case.ranks)
+        ranks, samples = self.before(case.ranks), case.global_batch / case.ranks
         there = [one for one in self.references if one.ranks == ranks]
-        return min(
-            there, key=lambda one: abs(math.log(case.global_batch / case.ranks / one.samples))
-        )
+        return min(there, key=lambda one: abs(math.log(samples / one.samples)))
 
     def repeated(self, case: Case, step: float) -> bool:
         """Whether a `step` [s] of `case` was measured."""
@@ -100,14 +98,14 @@ class Level:
         """The measured count from which a case of `ranks` ranks was extrapolated."""
         return self.fit.before(ranks) if self.fit else self.ranks
 
-    def causes(self, case: Case, step: float) -> Causes | None:
-        """What is still unsure of a calibrated case that takes `step` [s]; None where one point
-        alone set the level."""
+    def causes(self, case: Case, step: float, *, repeated: bool) -> Causes | None:
+        """What is still unsure of a calibrated case that takes `step` [s], which was measured where
+        it is `repeated`; None where one point alone set the level."""
         if self.fit is None:
             return None
-        quick, known = _quick(case), self.repeated(case, step)
+        quick = _quick(case)
         step = step if quick is step_time else quick(case)
-        return self.fit.causes(case, step, quick, repeated=known)
+        return self.fit.causes(case, step, quick, repeated=repeated)
 
 
 def level_of(loaded: Loaded) -> Level | None:

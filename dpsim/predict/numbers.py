@@ -87,12 +87,13 @@ class Numbers:
         case, measured = self.case, self.found.reference(self.case)
         if measured.elsewhere(case):  # what other devices take tells the middle alone
             return interval(case, self.played, None)
+        repeated = self.found.repeated(case, self.step_time_s)
         return interval(
             case, self.played, measured.ranks,
-            repeated=self.found.repeated(case, self.step_time_s),
+            repeated=repeated,
             batches=measured.batches(case),
             changed=measured.changed(case),
-            fitted=self.found.causes(case, self.step_time_s),
+            fitted=self.found.causes(case, self.step_time_s, repeated=repeated),
             linear=measured.linear(case),
             fullest=max(self.found.counts),
         )  # fmt: skip

@@ -59,9 +59,12 @@ def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
     row = found.table.rows[one.number]
     assert one.predicted
     assert one.measured
-    ends = "calibrated" if one.status == "calibrated" else ""
-    if not ends and one.low is not None and one.high is not None:
+    ends, off = "calibrated", ""
+    if one.status != "calibrated":
+        assert one.low is not None
+        assert one.high is not None
         ends = between(number(one.low), number(one.high))
+        off = signed(one.predicted / one.measured - 1.0)
     unit = row.text("unit") or "s"
     return [
         brief(row.text("row_id") or row.text("series_id") or row.text("model"), 40),
@@ -69,7 +72,7 @@ def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
         f"{number(one.measured)} {unit}",
         number(one.predicted),
         ends,
-        "" if one.status == "calibrated" else signed(one.predicted / one.measured - 1.0),
+        off,
         bottleneck(one.bottleneck) if one.bottleneck else "",
     ]
 

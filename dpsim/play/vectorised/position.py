@@ -21,11 +21,12 @@ class Factors:
     ranks are alike."""
 
     def __init__(self, values: Value) -> None:
+        self.each: Value
         if isinstance(values, float):
-            self.low = self.high = values
-        else:
-            self.low, self.high = float(values.min()), float(values.max())
-        self.each: Value = self.low if self.low is self.high or self.low == self.high else values
+            self.low = self.high = self.each = values
+            return
+        self.low, self.high = float(values.min()), float(values.max())
+        self.each = self.low if self.low == self.high else values
 
     def of_rank(self, column: Column) -> Factors:
         """Those of one rank, or of several."""
