@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
 import _fit_intervals
 import _fit_peak
 import fit_training
-from _fit_compute import CONTENTION, SPREAD, PlayedRow
+from _fit_compute import CONTENTION, SPREAD, PlayedRow, logs_of
 from _fit_intervals import Cause
 from _fit_peak import SHARES, Level
 
@@ -159,3 +159,12 @@ def test_contention_and_spread_are_found_where_they_were_put() -> None:
     assert found["nccl.contention"].value == pytest.approx(0.6, abs=0.05)
     assert found["nccl.contention.large"].value == pytest.approx(0.2, abs=0.05)
     assert found["gpu.spread"].value == pytest.approx(0.03, abs=0.002)
+
+
+def test_runs_on_synthetic_data_tell_nothing_of_what_comes_and_goes() -> None:
+    own = np.broadcast_to(SPREAD, (len(CONTENTION), len(SPREAD), len(SPREAD)))
+    tried = np.array([(0.6, 0.2, second) for second in (0.0, 0.02, 0.04)])
+    row = PlayedRow("x", "y", own, (1.0, 1.0), 0.0, synthetic=True)
+    assert logs_of([row], tried)[0] == pytest.approx(LASTING)
+    varied = logs_of([row._replace(synthetic=False)], tried)[0]
+    assert varied == pytest.approx([0.0, math.hypot(LASTING, 0.02), math.hypot(LASTING, 0.04)])

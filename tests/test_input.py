@@ -567,6 +567,8 @@ def test_a_timed_loader_feeds_a_scenario(tmp_path: Path, monkeypatch: pytest.Mon
         ({"rate": "5 tokens/s"}, r"input\.rate: .*have no tokens"),
         ({"limiting": True}, r"input\.limiting: by how much"),
         ({}, "input: needs loader"),
+        ({"synthetic": False}, "input: needs loader"),
+        ({"synthetic": True, "limiting": False}, "input: needs .* or synthetic: true"),
         ({"workers": 8}, r"input\.loader: is missing; one of dali, streaming, tf_data"),
         ({**TORCH, "decode": "photo"}, r"input\.decode\.time: 'photo'"),
         ({"loader": "tf_data", "decode": "photograph"}, r"input\.decode: .*not known of this"),
@@ -615,6 +617,7 @@ def test_a_loader_reads_back_as_it_was_written() -> None:
         {"limiting": False, "copy": {"sample_bytes": "1 MB", "memory": "pageable"}},
         {"rate": "1070 images/s"},
         {"limiting": False},
+        {"synthetic": True},
     ):
         scenario = load(toy(given), read("quickstart").base, "x").scenario
         again = load(to_data(scenario), read("quickstart").base, "x").scenario

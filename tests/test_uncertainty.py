@@ -135,6 +135,23 @@ def test_ranks_differ_the_less_the_longer_they_compute() -> None:
     assert case(compute={"spread": 0.5}).script.spread == 0.5
 
 
+@pytest.mark.parametrize(("two", "eight"), [(160.0 / 2, 632.0 / 8), (181.0 / 2, 716.0 / 8)])
+def test_with_synthetic_data_ranks_differ_by_what_lasts(two: float, eight: float) -> None:
+    """ResNet-152 on P100, images/s of each GPU (tensorflow/docs at 7c365021,
+    site/en/r1/guide/performance/benchmarks.md, NVIDIA DGX-1, synthetic, batches of 32 and 64)."""
+    synthetic = {"input": {"synthetic": True}}
+    made_up = [case(batch={"per_device": n}, **synthetic) for n in (1, 256)]
+    assert [one.script.spread for one in made_up] == [LASTING, LASTING]
+    pairs = [
+        [case(cluster={"machine": "dgx-1v", "ranks": n}, **given).script.waiting for n in (2, 8)]
+        for given in ({}, synthetic)
+    ]
+    varied, alike = (many / few for few, many in pairs)
+    assert alike == pytest.approx(two / eight, abs=0.002)
+    assert varied > two / eight + 0.01
+    assert case(compute={"spread": 0.5}, **synthetic).script.spread == 0.5
+
+
 def test_fewer_micro_batches_of_a_step_are_played_with_its_spread() -> None:
     """Else long steps were no straight lines of their micro-batches."""
     whole = case(batch={"per_device": 64, "accumulation": 64})

@@ -1465,6 +1465,16 @@ def test_rows_of_one_machine_are_a_series_however_it_is_written() -> None:
     assert [len(found) for found in series.values()] == [3, 1, 1, 1]
 
 
+def test_times_in_seconds_and_in_milliseconds_are_a_series_and_throughputs_another() -> None:
+    cells = {"model": "m", "accelerator": "H100 SXM", "gpus_per_node": "8"}
+    rows = [
+        TrainingRow(k, k + 2, {**cells, "unit": unit}, {"gpus_per_node": 8.0})
+        for k, unit in enumerate(("s", "ms", "images/s"))
+    ]
+    series = TrainingTable("t", (), tuple(rows), ()).series
+    assert [len(found) for found in series.values()] == [2, 1]
+
+
 def test_a_series_of_one_row_is_warned_of_where_it_is_calibrated_on(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", [RESNET, ("VGG-16", *RESNET[1:])])
     told = {

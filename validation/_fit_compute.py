@@ -21,9 +21,10 @@ import numpy as np
 from dpsim.accuracy.training.scenarios import measured_case
 from dpsim.accuracy.training.series import anchor_of, calibration_row, unscored
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.cases.work import MOST_SPREAD, contended_between, spread_after
+from dpsim.cases.work import LASTING, MOST_SPREAD, contended_between, spread_after
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.describe.sections import made_up
 from dpsim.predict.level import Level
 from dpsim.predict.shortened import step_time
 
@@ -54,6 +55,7 @@ class PlayedRow(NamedTuple):
     logs     ln(predicted / measured) by contention, spread in the calibrated run, and own spread
     seconds  that a rank computes in a step of the calibrated run, and of its own
     large    how far its model is a large one, 0 to 1
+    synthetic  whether its data are: then what is tried does not say how ranks differ
     """
 
     source: str
@@ -61,6 +63,7 @@ class PlayedRow(NamedTuple):
     logs: np.ndarray
     seconds: tuple[float, float]
     large: float
+    synthetic: bool = False
 
 
 def played(series: Iterable[Sequence[TrainingRow]], jobs: int) -> list[PlayedRow]:
@@ -115,10 +118,10 @@ def _row(
     try:
         case = middle.of(measured_case(row).case)
         seconds = (before, case.batches.step_seconds)
-        large = case.pace.work.large
+        large, synthetic = case.pace.work.large, made_up(case.scenario.input)
     except (Refused, SimulationError, ValueError):
         return None
-    return PlayedRow(row.text("source_id"), row.text("series_id"), logs, seconds, large)
+    return PlayedRow(row.text("source_id"), row.text("series_id"), logs, seconds, large, synthetic)
 
 
 def candidates() -> np.ndarray:
@@ -135,10 +138,14 @@ def logs_of(rows: Sequence[PlayedRow], numbers: np.ndarray) -> np.ndarray:
     found = []
     for row in rows:
         contention = _each(contended_between, small, large, row.large)
-        spreads = [_each(spread_after, spread, seconds) for seconds in row.seconds]
+        spreads = [_spread(spread, seconds, row.synthetic) for seconds in row.seconds]
         between = RegularGridInterpolator((CONTENTION, SPREAD, SPREAD), row.logs)
         found.append(between(np.stack([contention, *spreads], axis=1)))
     return np.array(found)
+
+
+def _spread(second: np.ndarray, seconds: float, synthetic: bool) -> np.ndarray:
+    return np.full_like(second, LASTING) if synthetic else _each(spread_after, second, seconds)
 
 
 def _each(formula: Callable[..., float], *numbers: np.ndarray | float) -> np.ndarray:
@@ -154,11 +161,12 @@ def learn(
     rows: Sequence[PlayedRow], best_and_error: Learned
 ) -> list[tuple[str, str, str, float, float]]:
     """(name, unit, meaning, value, error) of each of `NUMBERS` by `rows`; `best_and_error` chooses
-    the best of the columns of logs, and those of samples of `rows` drawn anew."""
+    the best of the columns of logs, and those of samples of `rows` drawn anew.  The value is the
+    median over these samples, for around the best one the loss is flat."""
     tried = candidates()
-    best, drawn = best_and_error(logs_of(rows, tried), rows)
-    errors = np.std(tried[drawn], axis=0)
+    _, drawn = best_and_error(logs_of(rows, tried), rows)
+    values, errors = np.median(tried[drawn], axis=0), np.std(tried[drawn], axis=0)
     return [
         (*number, float(value), float(error))
-        for number, value, error in zip(NUMBERS, tried[best], errors, strict=True)
+        for number, value, error in zip(NUMBERS, values, errors, strict=True)
     ]

@@ -20,6 +20,7 @@ from dpsim.core.lean import dataclass
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
+from dpsim.describe.sections import made_up
 from dpsim.play import Costs
 from dpsim.play.cabled import Cabled
 from dpsim.play.scene import Scene
@@ -82,7 +83,8 @@ class StageSet:
         spread, site = self.scenario.compute.spread, self.batches.site
         together = self.scenario.strategy.gradients_of_step(site.ranks)
         if spread is None and not self.scenario.variability.scatters:
-            spread = spread_of(site.device, self.batches.step_seconds)
+            synthetic = made_up(self.scenario.input)
+            spread = spread_of(site.device, self.batches.step_seconds, synthetic)
         if not spread or together < site.ranks or not self.scenario.strategy.waits_for_all:
             return 1.0
         return expected_slowest(site.ranks, self.batches.variation.fixed, spread)

@@ -172,10 +172,8 @@ class Case:
 
     @property
     def synthetic(self) -> Case:
-        """This case with data that are made on the devices: neither loaded nor copied."""
-        if self.scenario.input is None:
-            return self
-        return replace(self, scenario=replace(self.scenario, input=Input(limiting=False)))
+        """This case with data that are made up: neither loaded nor copied."""
+        return replace(self, scenario=replace(self.scenario, input=Input(synthetic=True)))
 
     @cached_property
     def stage_set(self) -> StageSet:

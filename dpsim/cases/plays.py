@@ -23,6 +23,7 @@ from dpsim.core.places import below
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
+from dpsim.describe.sections import made_up
 from dpsim.play import Costs, Late, Play
 from dpsim.play.bundled import bundled
 from dpsim.play.quorum import Quorum
@@ -250,7 +251,9 @@ class Script:
         """Standard deviation of the ranks' compute, as a share of it: as given, else as fitted for
         the device; 0 for toys without a machine."""
         given, batches = self.scenario.compute.spread, self.batches
-        return spread_of(batches.site.device, batches.step_seconds) if given is None else given
+        if given is not None:
+            return given
+        return spread_of(batches.site.device, batches.step_seconds, made_up(self.scenario.input))
 
 
 def _calm(step: int) -> float:

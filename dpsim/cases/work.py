@@ -362,14 +362,15 @@ MOST_SPREAD = 0.06
 LASTING = 0.015
 
 
-def spread_of(device: Device | None, seconds: float) -> float:
+def spread_of(device: Device | None, seconds: float, synthetic: bool) -> float:
     """Standard deviation of what ranks with `device` take for `seconds` of compute, as a share.
 
-    Beside what lasts (`LASTING`), what makes them differ (hosts, clocks, the operating system)
-    comes and goes, so what it adds grows with the root of the time in which it adds up, and its
-    share falls with the root.
+    Beside what lasts (`LASTING`), what makes them differ (loaders, hosts) comes and goes, so what
+    it adds grows with the root of the time in which it adds up, and its share falls with the root.
+    Where data are `synthetic` it falls away.
     """
-    return spread_after(fitted("gpu.spread", device), seconds)
+    second = fitted("gpu.spread", device)
+    return LASTING if synthetic and second else spread_after(second, seconds)
 
 
 def spread_after(second: float, seconds: float) -> float:

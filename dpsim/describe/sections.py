@@ -240,10 +240,13 @@ class Rate(Mark):
 @record
 class Input:
     """What feeds the ranks: a loader and how it works (`loader`), or as it was timed (`record`),
-    the rate at which it feeds a node (`rate`), or that it is no limit (`limiting: false`).
+    the rate at which it feeds a node (`rate`), that it is no limit (`limiting: false`), or that
+    there is none (`synthetic: true`).
 
-    limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
-              the interval does not count on a loss to them
+    limiting  whether reading and decoding hold up steps; false (a fast loader): the interval does
+              not count on a loss to them
+    synthetic  data are made up beforehand or on the devices: no loader is a limit, and ranks differ
+              only by what lasts
     rate      samples that the loaders of a node make in a second, such as 1070 images/s
     assumed   the rate is an estimate and was not measured there: the interval is wider
     record    a file of `dpsim measure --input` below the scenario's folder
@@ -253,6 +256,7 @@ class Input:
     """
 
     limiting: Flag | None = None
+    synthetic: Flag = False
     rate: Annotated[tuple[float, str], Rate()] | None = None
     assumed: Flag = False
     record: Text | None = None
@@ -267,10 +271,11 @@ class Input:
                 "was measured with the real loader (false is accepted)"
             )
             raise Refused(message, ("limiting",))
-        given = [one for one in (self.rate, self.limiting, self.record) if one is not None]
+        made_up = True if self.synthetic else None
+        given = [x for x in (self.rate, self.limiting, self.record, made_up) if x is not None]
         if len(given) != 1:
-            kinds = ", ".join(plugins.names("loaders"))
-            raise ValueError(f"needs loader (one of {kinds}), record, rate, or limiting: false")
+            kinds = f"loader (one of {', '.join(plugins.names('loaders'))}), record, rate"
+            raise ValueError(f"needs {kinds}, limiting: false, or synthetic: true")
         if self.assumed and self.rate is None:
             raise Refused("is of a rate", ("assumed",))
         for key, meant in (("workers", self.workers is not None), ("epoch", self.epoch == "first")):
@@ -280,7 +285,12 @@ class Input:
     @property
     def feeds(self) -> bool:
         """Whether it says how fast, so that steps may wait."""
-        return self.limiting is None
+        return self.limiting is None and not self.synthetic
+
+
+def made_up(given: Loader | Input | None) -> bool:
+    """Whether ranks are fed synthetic data."""
+    return isinstance(given, Input) and given.synthetic
 
 
 class InputSource(Mark):
@@ -337,7 +347,8 @@ class Calibrate:
     with the host's time per step, the cost of an exchange inside a node and between nodes, and how
     much ranks differ; intervals of other counts follow from how well they fit.
 
-    synthetic  measured with synthetic data, or a loader that was no limit, whatever `input` says
+    synthetic  measured with synthetic data, whatever `input` says: without a loader, and ranks
+               differed by what lasts alone
     """
 
     step_time: units.Seconds | None = None

@@ -41,7 +41,7 @@ _PARTS: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (
     (rf"{_NUMBER} ?([km]?)b(?: (?:per|a) sample)?",
      lambda n, unit: {"sample_bytes": f"{n} {unit.replace('m', 'M')}B"}),
 )  # fmt: skip
-_NONE = re.compile(r"synthetic( data)?|dummy( data)?|none|no limit")
+_MADE_UP, _NO_LIMIT = re.compile(r"(synthetic|dummy)( data)?"), ("none", "no limit")
 _EXAMPLE = "'torch, 8 workers, 26 ms, nvme', '1070 images/s per node' or synthetic"
 
 
@@ -52,7 +52,9 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
     if not text or text == NOT_STATED:
         found = next(told(vocabulary().input, row.text("task").lower()), None)
         return {"input": found[0]} if found else {} if text else _decoding(row, notes)
-    if _NONE.fullmatch(text):
+    if _MADE_UP.fullmatch(text):
+        return {"input": {"synthetic": True}}
+    if text in _NO_LIMIT:
         return {"input": {"limiting": False}}
     if rate := _RATE.fullmatch(text):
         if not rate[3]:

@@ -120,11 +120,14 @@ def series_of(row: TrainingRow) -> str:
         "source_id", "model", "params_m", "framework", "strategy", "precision", "seq_len", "unit",
         "loader",
     )  # fmt: skip
+    told = {name: row.text(name) for name in columns}
+    if told["unit"] in vocabulary().tables.times:
+        told["unit"] = "step time"  # in seconds or milliseconds
     machine = machine_in_words(
         row.text("accelerator"), row.text("gpus_per_node"), row.get("gpus_per_node"),
         row.text("inter_node"), row.get("inter_gbits_s_per_node"),
     )  # fmt: skip
-    return "|".join([*(row.text(c) for c in columns if row.text(c)), machine])
+    return "|".join([*filter(None, told.values()), machine])
 
 
 @lru_cache(maxsize=4096)
