@@ -1226,7 +1226,13 @@ def test_its_own_predictions_have_no_error(tmp_path: Path) -> None:
 def test_a_tenth_off_is_found(tmp_path: Path) -> None:
     figures = validated_training(own_table(tmp_path, 1 / 1.1)).document["all"]
     assert figures["median_error"] == pytest.approx(0.1, rel=1e-6)
-    assert figures["signed_bias"] == pytest.approx(0.1, rel=1e-6)
+    assert figures["signed_bias"] == pytest.approx(1 / 1.1 - 1.0, rel=1e-6)  # of steps
+
+
+def test_the_bias_of_times_and_of_throughputs_has_one_sign() -> None:
+    slow = Scored("x", "y", measured=2.0, predicted=2.5, low=2.0, high=3.0)
+    rate = replace(slow, measured=2.5, predicted=2.0, rate=True)
+    assert summary([slow])["signed_bias"] == summary([rate])["signed_bias"] == pytest.approx(0.25)
 
 
 def test_predictions_keep_order_and_columns(tmp_path: Path) -> None:

@@ -25,26 +25,25 @@ HEAD = """# Accuracy
 Written by `python validation/accuracy.py` from [published rows](published/README.md); every figure
 and those of smaller groups are in `accuracy.json`. Revision {revision}: {because}
 
-An error is |predicted / measured − 1|. *Bias* is the median of predicted / measured − 1.
-*Coverage* is the share of measurements inside the intervals, which should be 90 %, and *± width*
-the median half-width of these. *Fit* and *held out* are the halves of the series, by the CRC-32 of
-their names: constants are fitted on the *fit* half, but those of RoCE and EFA, and the widths of
-intervals, on all series ([what was seen](#what-was-seen)). *n* counts the rows that a line rests
-on.
+An error is |predicted / measured − 1|. *Bias* is the median of predicted / measured − 1 of times,
+of steps or collectives: above 0 they are predicted too slow. *Coverage* is the share of
+measurements inside the intervals, which should be 90 %, and *± width* the median half-width of
+these. *Fit* and *held out* are the halves of the series, by the CRC-32 of their names: constants
+are fitted on the *fit* half, but those of RoCE and EFA, and the widths of intervals, on all series
+([what was seen](#what-was-seen)). *n* counts the rows that a line rests on.
 """
 
 TRAINING = """
-Each series is calibrated on its smallest count; the other counts are predicted. Predicted and
-measured are in the row's own unit, mostly a throughput: a positive bias there means predicted too
-fast. *Skill* is 1 − error / error of linear scaling, both on the lost efficiency: 1 is perfect, 0
-is no better than saying that nothing is lost. Linear, α–β and bare NCCL are the median errors of
-simpler methods on the same rows.
+Each series is calibrated on its smallest count; the other counts are predicted. Errors are of the
+row's own unit, mostly a throughput. *Skill* is 1 − error / error of linear scaling, both on the
+lost efficiency: 1 is perfect, 0 is no better than saying that nothing is lost. Linear, α–β and bare
+NCCL are the median errors of simpler methods on the same rows.
 """
 
 COLLECTIVES = """
 Nothing is calibrated: machine, library and size are all that is known. Predicted and measured are
-times: a positive bias means predicted too slow. α–β and bare NCCL are the median errors of a ring
-on nominal links, and of NCCL's own cost model.
+times. α–β and bare NCCL are the median errors of a ring on nominal links, and of NCCL's own cost
+model.
 """
 
 FOOT = """

@@ -25,6 +25,7 @@ class Scored:
     lost, lost_predicted   1 - efficiency relative to the calibrated count, measured and predicted;
                            None where there is no such count
     baselines              the same number as other methods predict it, by name
+    rate                   whether it is a throughput, which falls as the time grows
     """
 
     source: str
@@ -36,11 +37,18 @@ class Scored:
     lost: float | None = None
     lost_predicted: float | None = None
     baselines: dict[str, float] = field(default_factory=dict)
+    rate: bool = False
 
     @property
     def error(self) -> float:
         """|predicted / measured - 1|."""
         return abs(self.predicted / self.measured - 1.0)
+
+    @property
+    def bias(self) -> float:
+        """Of the time, relative: above 0 it is predicted too long."""
+        ratio = self.predicted / self.measured
+        return (1.0 / ratio if self.rate else ratio) - 1.0
 
     @property
     def inside(self) -> bool:
@@ -68,11 +76,10 @@ def summary(rows: Sequence[Scored], refused: int = 0) -> dict[str, Any]:
     }
     if not rows:
         return found
-    signed = np.array([row.predicted / row.measured - 1.0 for row in rows])
     return found | {
         **error_quantiles([row.error for row in rows]),
         "mean_error": float(np.mean([row.error for row in rows])),
-        "signed_bias": float(np.median(signed)),
+        "signed_bias": float(np.median([row.bias for row in rows])),
         "skill": skill(rows),
         "coverage": coverage(rows),
         "interval_score": float(np.mean([row.interval_score for row in rows])),

@@ -103,8 +103,8 @@ def _cells(figures: Document) -> list[str]:
 def _sentences(document: Document) -> list[str]:
     """What the tables don't say: what became of the rows, the headline, the refusals."""
     lines = [
-        f"Rows: {shared.counted(document)}. Error is |predicted / measured - 1|; bias its signed "
-        "median."
+        f"Rows: {shared.counted(document)}. Error is |predicted / measured - 1|; bias is that of "
+        "steps in the median: + is predicted too slow."
     ]
     across = document["across_nodes"]
     if across["n"]:

@@ -347,10 +347,11 @@ def _scored(
     source = here.row.text("source_id") or here.row.text("source_repo") or "-"
     common = (source, regime, here.value(here.step_time), here.value(time), *ends)
     if base is None:
-        return Scored(*common)
+        return Scored(*common, rate=not here.time)
     others = {name: here.value(t) for name, t in baselines(here, base).items()}
     same = linear(here, base)
-    return Scored(*common, 1.0 - same / here.step_time, 1.0 - same / time, others)
+    lost = 1.0 - same / here.step_time, 1.0 - same / time
+    return Scored(*common, *lost, others, not here.time)
 
 
 def fabric_of(here: MeasuredCase) -> str:
