@@ -263,14 +263,30 @@ def test_compute_alone_may_be_off_as_a_step_of_nothing_else() -> None:
 
 
 def test_what_lies_far_from_the_calibrated_run_is_less_sure() -> None:
-    """Fixed global batch: two doublings of ranks are two halvings of a rank's samples."""
+    """Fixed global batch: two doublings of ranks are two halvings of a rank's samples, of which
+    one counts."""
     found, plain = scaled(case(batch={"global": 512}), 3.5), scaled(case(), 3.5)
     causes = interval(found, play(found), 2).causes
     fast, slow = (FITTED[f"interval.batch.{end}"].value for end in ("fast", "slow"))
-    assert causes["another batch"] == pytest.approx((fast**-2, slow**2))
+    assert causes["another batch"] == pytest.approx((1 / fast, slow))
     assert "another batch" not in interval(plain, play(plain), 2).causes
-    told = interval(plain, play(plain), 2, batches=-1.0).causes
-    assert told["another batch"] == pytest.approx((1 / fast, slow))
+    told = interval(plain, play(plain), 2, batches=-0.5).causes
+    assert told["another batch"] == pytest.approx((fast**-0.5, slow**0.5))
+
+
+def test_ranks_that_share_a_model_are_less_sure_where_they_were_not_measured() -> None:
+    def causes(repeated: bool = False, **parallel: int) -> Causes:
+        machine = {"machine": "dgx-1v", "ranks": 8}
+        model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
+        one = case(model=model, cluster=machine, parallel=parallel)
+        return interval(scaled(one, 1.5), play(one), 8, repeated=repeated).causes
+
+    slow = FITTED["interval.split.slow"].value
+    assert slow > 1.05
+    for sharing in ({"tensor": 2}, {"pipeline": 2}):
+        assert causes(**sharing)["split model"][1] == slow
+    assert "split model" not in causes()
+    assert "split model" not in causes(repeated=True, tensor=2)
 
 
 def test_a_calibrated_prediction_is_the_less_sure_the_farther_from_linear_scaling() -> None:

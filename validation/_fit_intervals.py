@@ -77,10 +77,12 @@ Widths = tuple[Array, Array]
 def calibrated(rows: Sequence[Row]) -> Causes:
     """The causes of calibrated predictions, as `uncertainty.interval` has them."""
     column = _columns(rows)
-    batch = column(lambda r: abs(math.log2(r["shares"] / r["base_features"]["shares"])))
+    batch = column(lambda r: min(abs(math.log2(r["shares"] / r["base_features"]["shares"])), 1.0))
+    split = column(lambda r: float("+" in r["strategy"]))
     network = Cause(*_network(rows), (faster, slower), (0.9, 9.0))
     return {
         "run": Cause(*[np.ones(len(rows))] * 2),
+        "split": Cause(split, split),
         "network": replace(network, alone=True),
         "carried": replace(network, late=True),
         "images": Cause(*[column(_inside)] * 2, (plain, slower), (0.0, 3.0)),
@@ -300,7 +302,8 @@ MEANINGS = {
     "carried": "the same of a calibrated step, beside its departure from linear scaling",
     "images": "loss of runs on images, per doubling inside a node, whose host decodes for all and "
     "may not keep up",
-    "batch": "factor per doubling of a rank's batch since the calibrated run",
+    "split": "factor on steps of ranks that share a model or its sequences",
+    "batch": "factor of another batch of a rank than in the calibrated run: doublings, at most one",
     "departure": "factor per e-fold by which a calibrated step far from linear scaling takes "
     f"longer than {math.exp(LEAST_OVER):.2g} times its multiplications at the peak",
     "newer": "factor on devices that came after Ampere",

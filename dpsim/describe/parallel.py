@@ -63,6 +63,11 @@ class Parallel:
         """Whether there is data parallelism only."""
         return self.tensor == self.pipeline == self.context == self.expert == 1
 
+    @property
+    def splits(self) -> bool:
+        """Whether several ranks share a model's layers or a sample."""
+        return self.tensor * self.pipeline * self.context > 1
+
     def overlapped(self, *, by_system: bool) -> bool:
         """Whether tensor ranks exchange gradients beside products: as said, else as the system."""
         said = self.overlap_tensor_gradients

@@ -22,7 +22,10 @@ input pipeline         loss per doubling inside a node of runs on images, whose 
                        a node share, by how far they take more than any host decodes; not where the
                        scenario says that it is no limit
 loader                 what a described loader takes more or less, where steps wait for it
-another batch          per doubling of a rank's samples since the calibrated run (kernels' shapes)
+another batch          per doubling of a rank's samples since the calibrated run (kernels' shapes),
+                       of which no more than one counts
+split model            where tensor, pipeline or context ranks share a model or its sequences, whose
+                       exchanges and bubbles more can go wrong in
 other compute          half of what another device, dtype or kernel than the calibrated run's is
                        modelled to change, and no more than without a calibration (prior)
 departure              whether the step is far from linear scaling of the calibrated one, by which a
@@ -284,6 +287,8 @@ def _losses(case: Case, calibrated_at: int | None, same: bool, batches: float | 
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
+        if case.scenario.parallel.splits:
+            found["split model"] = (1.0 / width("split.fast"), width("split.slow"))
         found |= _away(case, calibrated_at, batches)
     return found
 
@@ -309,7 +314,7 @@ def _away(case: Case, calibrated_at: int, batches: float | None) -> Causes:
     ranks = abs(math.log2(case.ranks / calibrated_at))
     if batches is None:
         batches = 0.0 if case.scenario.batch.per_device is not None else ranks
-    way = abs(batches)
+    way = min(abs(batches), 1.0)
     if not way:
         return {}
     return {"another batch": (width("batch.fast") ** -way, width("batch.slow") ** way)}
