@@ -14,12 +14,12 @@ import dpsim
 from dpsim import cli
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment, at_ranks, batched
-from dpsim.core.constants import shipped
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, to_data
 from dpsim.describe.sections import Calibrate, CalibrationPoint
 from dpsim.play import NotApplicable
 from dpsim.predict.document import from_json, to_json
+from dpsim.predict.drawn import Z90
 from dpsim.predict.level import Level, level
 from dpsim.predict.player import FEW, Tries, play, step_time
 from dpsim.predict.point import Failed
@@ -128,7 +128,7 @@ def test_residuals_are_told_and_widen_other_counts() -> None:
         math.log(one.points[0]["interval_causes"]["run to run"][1]) for one in (bumpy, smooth)
     )
     assert wide > 1.5 * narrow
-    assert wide < math.log(shipped("training")["interval.run.slow"].value)  # what one point leaves
+    assert wide < Z90 * 0.08  # what the points are off, which counts beside what is known
 
 
 def test_the_same_global_batch_in_other_micro_batches_was_not_measured() -> None:

@@ -165,6 +165,6 @@ def test_runs_on_synthetic_data_tell_nothing_of_what_comes_and_goes() -> None:
     own = np.broadcast_to(SPREAD, (len(CONTENTION), len(SPREAD), len(SPREAD)))
     tried = np.array([(0.6, 0.2, second) for second in (0.0, 0.02, 0.04)])
     row = PlayedRow("x", "y", own, (1.0, 1.0), 0.0, synthetic=True)
-    assert logs_of([row], tried)[0] == pytest.approx(LASTING)
+    assert logs_of([row], tried)[0] == pytest.approx([0.0, LASTING, LASTING])
     varied = logs_of([row._replace(synthetic=False)], tried)[0]
     assert varied == pytest.approx([0.0, math.hypot(LASTING, 0.02), math.hypot(LASTING, 0.04)])

@@ -568,7 +568,7 @@ def test_a_timed_loader_feeds_a_scenario(tmp_path: Path, monkeypatch: pytest.Mon
         ({"limiting": True}, r"input\.limiting: by how much"),
         ({}, "input: needs loader"),
         ({"synthetic": False}, "input: needs loader"),
-        ({"synthetic": True, "limiting": False}, "input: needs .* or synthetic: true"),
+        ({"synthetic": True, "limiting": False}, "input: has more than one .* or synthetic: true"),
         ({"workers": 8}, r"input\.loader: is missing; one of dali, streaming, tf_data"),
         ({**TORCH, "decode": "photo"}, r"input\.decode\.time: 'photo'"),
         ({"loader": "tf_data", "decode": "photograph"}, r"input\.decode: .*not known of this"),

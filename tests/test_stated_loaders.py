@@ -47,6 +47,32 @@ def test_stated_workers_and_cores_bend_a_curve_as_it_was_measured(tmp_path: Path
     assert unsaid[1].predicted > 2.0 * DLPERF[8]
 
 
+def test_synthetic_data_are_read_where_they_are_said(tmp_path: Path) -> None:
+    """In `loader` or `task`; ranks differ by less than with a loader that keeps up."""
+    told = predicted(tmp_path, "synthetic")[2].predicted
+    assert told > 1.02 * predicted(tmp_path, "no limit")[2].predicted
+    for task in ("synthetic ImageNet", "ImageNet (mock data)", "dummy data"):
+        assert predicted(tmp_path, "", other={"task": task})[2].predicted == told, task
+    real = predicted(tmp_path, "")[2].predicted
+    for task in ("ImageNet, no synthetic data", "imagenet (not synthetic)", "fake news"):
+        assert predicted(tmp_path, "", other={"task": task})[2].predicted == real, task
+
+
+def test_a_row_of_another_batch_or_dtype_was_not_measured(tmp_path: Path) -> None:
+    """On as many GPUs as the calibrated row, which alone is known to 3 %."""
+    table = tmp_path / "t.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*ROW, "total_gpus", "value", "series_id"])
+        writer.writeheader()
+        for batch in (64, 64, 128):
+            own = {"batch_per_gpu": batch, "total_gpus": 8, "value": 2000, "series_id": "one"}
+            writer.writerow({**ROW, **own})
+    _, again, other = validated_training(table).outcomes
+    width = {name: one.high / one.low for name, one in (("again", again), ("other", other))}
+    assert width["again"] == pytest.approx(1.03 / 0.97, rel=0.01)
+    assert width["other"] > 1.15
+
+
 def test_a_rate_is_that_of_a_node(tmp_path: Path) -> None:
     said = predicted(tmp_path, "1,000 images/s per node", {1: 300.0, 16: 1.0})
     assert said[1].predicted == pytest.approx(2000.0, rel=0.01)

@@ -275,17 +275,19 @@ def test_what_lies_far_from_the_calibrated_run_is_less_sure() -> None:
 
 
 def test_ranks_that_share_a_model_are_less_sure_where_they_were_not_measured() -> None:
-    def causes(repeated: bool = False, **parallel: int) -> Causes:
+    def causes(repeated: bool = False, fitted: Causes | None = None, **parallel: int) -> Causes:
         machine = {"machine": "dgx-1v", "ranks": 8}
         model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
         one = case(model=model, cluster=machine, parallel=parallel)
-        return interval(scaled(one, 1.5), play(one), 8, repeated=repeated).causes
+        return interval(scaled(one, 1.5), play(one), 8, repeated=repeated, fitted=fitted).causes
 
     slow = FITTED["interval.split.slow"].value
     assert slow > 1.05
     for sharing in ({"tensor": 2}, {"pipeline": 2}):
         assert causes(**sharing)["split model"][1] == slow
+    assert causes(context=2)["split model"][1] == slow
     assert "split model" not in causes()
+    assert "split model" not in causes(fitted={"run to run": (0.95, 1.05)}, tensor=2)
     assert "split model" not in causes(repeated=True, tensor=2)
 
 

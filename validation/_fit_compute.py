@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from dpsim.accuracy.training.scenarios import measured_case
 from dpsim.accuracy.training.series import anchor_of, calibration_row, unscored
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.cases.work import LASTING, MOST_SPREAD, contended_between, spread_after
+from dpsim.cases.work import MOST_SPREAD, contended_between, spread_after
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import made_up
@@ -138,14 +139,11 @@ def logs_of(rows: Sequence[PlayedRow], numbers: np.ndarray) -> np.ndarray:
     found = []
     for row in rows:
         contention = _each(contended_between, small, large, row.large)
-        spreads = [_spread(spread, seconds, row.synthetic) for seconds in row.seconds]
+        known = partial(spread_after, synthetic=row.synthetic)
+        spreads = [_each(known, spread, seconds) for seconds in row.seconds]
         between = RegularGridInterpolator((CONTENTION, SPREAD, SPREAD), row.logs)
         found.append(between(np.stack([contention, *spreads], axis=1)))
     return np.array(found)
-
-
-def _spread(second: np.ndarray, seconds: float, synthetic: bool) -> np.ndarray:
-    return np.full_like(second, LASTING) if synthetic else _each(spread_after, second, seconds)
 
 
 def _each(formula: Callable[..., float], *numbers: np.ndarray | float) -> np.ndarray:

@@ -78,7 +78,7 @@ def calibrated(rows: Sequence[Row]) -> Causes:
     """The causes of calibrated predictions, as `uncertainty.interval` has them."""
     column = _columns(rows)
     batch = column(lambda r: min(abs(math.log2(r["shares"] / r["base_features"]["shares"])), 1.0))
-    split = column(lambda r: float("+" in r["strategy"]))
+    split = column(lambda r: float(bool({"tp", "pp", "cp"} & set(r["strategy"].split("+")))))
     network = Cause(*_network(rows), (faster, slower), (0.9, 9.0))
     return {
         "run": Cause(*[np.ones(len(rows))] * 2),

@@ -230,7 +230,7 @@ def fit_compute(found: Sequence[_fit_compute.PlayedRow]) -> dict[str, Constant]:
     _tell(
         str([name for name, *_ in learned]), best[0], found, _fit_compute.logs_of(found, best)[:, 0]
     )
-    told = _told(fitting, "on GPUs")
+    told = _told(fitting, "on GPUs", "the value is the median of a bootstrap, ")
     return {
         name: Constant(
             value=float(f"{value:.4g}"),
@@ -258,11 +258,11 @@ def _best_and_error(
     return int(np.argmin(loss(logs, sources))), drawn
 
 
-def _told(fitting: Sequence[Residual | _fit_compute.PlayedRow], where: str) -> str:
+def _told(fitting: Sequence[Residual | _fit_compute.PlayedRow], where: str, value: str = "") -> str:
     series, sources = {f.series for f in fitting}, {f.source for f in fitting}
     return (
         f"{len(fitting)} published runs {where}, of {len(series)} series of {len(sources)} "
-        "sources, whose names have an even CRC-32; the error is a bootstrap's over series"
+        f"sources, whose names have an even CRC-32; {value}the error is a bootstrap's over series"
     )
 
 

@@ -28,7 +28,7 @@ from dpsim.compile.schedules import Act
 from dpsim.core import plugins
 from dpsim.core.lean import dataclass
 from dpsim.describe.scenario import Scenario
-from dpsim.describe.sections import Batch, Input
+from dpsim.describe.sections import Batch, Input, made_up
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
@@ -172,7 +172,9 @@ class Case:
 
     @property
     def synthetic(self) -> Case:
-        """This case with data that are made up: neither loaded nor copied."""
+        """This case with data that are made up: neither loaded nor, unless said so, copied."""
+        if made_up(self.scenario.input):
+            return self
         return replace(self, scenario=replace(self.scenario, input=Input(synthetic=True)))
 
     @cached_property

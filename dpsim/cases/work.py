@@ -354,7 +354,7 @@ def contended_between(small: float, large: float, share: float) -> float:
     return small + share * (min(large, small) - small)
 
 
-#: the most that ranks differ by: that of steps of 0.15 s; of shorter ones MLPerf's differ more, and
+#: the most that ranks differ by: that of steps of 0.19 s; of shorter ones MLPerf's differ more, and
 #: those of a shared cluster of H100 less
 MOST_SPREAD = 0.06
 #: what of that lasts: GPUs of one kind and cluster are 8 % apart, from one end of a box plot's
@@ -365,16 +365,17 @@ LASTING = 0.015
 def spread_of(device: Device | None, seconds: float, synthetic: bool) -> float:
     """Standard deviation of what ranks with `device` take for `seconds` of compute, as a share.
 
-    Beside what lasts (`LASTING`), what makes them differ (loaders, hosts) comes and goes, so what
-    it adds grows with the root of the time in which it adds up, and its share falls with the root.
-    Where data are `synthetic` it falls away.
+    Beside what lasts (`LASTING`), what makes them differ comes and goes, so what it adds grows with
+    the root of the time in which it adds up, and its share falls with the root.  Of runs on
+    `synthetic` data what lasts is left (A35).
     """
-    second = fitted("gpu.spread", device)
-    return LASTING if synthetic and second else spread_after(second, seconds)
+    return spread_after(fitted("gpu.spread", device), seconds, synthetic)
 
 
-def spread_after(second: float, seconds: float) -> float:
+def spread_after(second: float, seconds: float, synthetic: bool = False) -> float:
     """The same where what comes and goes is `second` in a second; 0 where nothing is known."""
+    if synthetic and second:
+        return LASTING
     if not second or not seconds > 0:
         return MOST_SPREAD if second else 0.0
     return smaller(root(LASTING**2 + second**2 / seconds), MOST_SPREAD)

@@ -115,7 +115,7 @@ def _quiet(asked: AskedCheck) -> str:
     """The point of most ranks on synthetic data, all else as it was."""
     heads = {_ranks(one): one[1].rpartition("=")[0] for one in asked.points}
     point = ("--step-time", f"{heads[max(heads)]}=TIME_WITHOUT_LOADER")
-    return asked.again([point], "input.limiting=false")
+    return asked.again([point], "input={synthetic: true}")
 
 
 def _of(name: str, found: StepCheck, asked: AskedCheck) -> list[str]:

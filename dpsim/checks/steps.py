@@ -211,7 +211,9 @@ class StepJudge:
             steps = self._loaded(fault, np.array([step_time(case) for case in cases]))
             columns.append((steps - mean) / STEP * sd)
         slopes = np.stack(columns, axis=1)
-        found: Array = slopes @ slopes.T + np.diag(self.repeats.variances(noise_prior()))
+        found: Array = slopes @ slopes.T + np.diag(
+            self.repeats.variances(noise_prior(self.runs[0]))
+        )
         return found
 
     @staticmethod

@@ -187,7 +187,8 @@ class Compute:
                 long again); left out: what was fitted for the backend and the model's size
     spread      standard deviation of the ranks' step times, as a share of the step: synchronous
                 ranks wait for the slowest; left out: what was fitted for GPU machines, the less the
-                longer a step computes, or 0 where `variability` says how ranks differ at random
+                longer a step computes and least with synthetic data, or 0 where `variability` says
+                how ranks differ at random
     """
 
     efficiency: units.PositiveFraction | None = None
@@ -275,7 +276,8 @@ class Input:
         given = [x for x in (self.rate, self.limiting, self.record, made_up) if x is not None]
         if len(given) != 1:
             kinds = f"loader (one of {', '.join(plugins.names('loaders'))}), record, rate"
-            raise ValueError(f"needs {kinds}, limiting: false, or synthetic: true")
+            kinds = f"{kinds}, limiting: false, or synthetic: true"
+            raise ValueError(f"has more than one of {kinds}" if given else f"needs {kinds}")
         if self.assumed and self.rate is None:
             raise Refused("is of a rate", ("assumed",))
         for key, meant in (("workers", self.workers is not None), ("epoch", self.epoch == "first")):

@@ -25,7 +25,7 @@ from dpsim.core.dtypes import dtype_class
 from dpsim.predict.drawn import Z90
 from dpsim.predict.point import Causes
 from dpsim.predict.programs import PROGRAM, apart, program_of
-from dpsim.predict.uncertainty import CHANGED, DEPARTURE, DOUBTED, OVERHEADS
+from dpsim.predict.uncertainty import CHANGED, DEPARTURE, DOUBTED, OVERHEADS, SPLIT
 
 #: what a factor is at least, whatever an interval says
 SMALLEST = 1e-3
@@ -86,7 +86,7 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
         return _generation(case), dtype_class(case.precision.compute), case.model.name
     if name == PROGRAM:
         return device, dtype_class(case.precision.compute), case.model.name, *program_of(case)
-    if name in (OVERHEADS, DEPARTURE):
+    if name in (OVERHEADS, DEPARTURE, SPLIT):
         return device, case.model.name, fabric_of(case), *program_of(case)
     if name.startswith("collectives"):
         source = case.scenario.calibration

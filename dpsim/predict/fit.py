@@ -33,7 +33,7 @@ from dpsim.predict.gauss_newton import cost, least
 from dpsim.predict.point import Causes
 from dpsim.predict.repeats import FittedStep, Repeats, run_of
 from dpsim.predict.uncertainty import REPEATED, collectives_range
-from dpsim.predict.widths import sliced
+from dpsim.predict.widths import program_range, sliced
 
 #: how many points the shipped noise counts as
 PRIOR_POINTS = 4
@@ -87,6 +87,7 @@ class PointsFit:
     """What several points say together.
 
     noise       standard deviation of the logarithm of a step that the fit does not explain [1]
+    prior       that of what calibrated predictions of such runs miss [1]
     directions  rows of a triangular root of the numbers' covariance, by `numbers`
     unit_s      host time that counts as 1 among the parameters [s]
     """
@@ -94,6 +95,7 @@ class PointsFit:
     numbers: tuple[FittedNumber, ...]
     residuals: tuple[FittedStep, ...]
     noise: float
+    prior: float
     unit_s: float
     directions: tuple[tuple[float, ...], ...]
 
@@ -116,8 +118,8 @@ class PointsFit:
         farther off than what calibrated predictions miss."""
         off = [math.log1p(point.error) for point in self.residuals]
         worst = max(self.residuals, key=lambda point: abs(math.log1p(point.error)))
-        alone = max(map(abs, off)) > CONTRADICTION * noise_prior()
-        two = max(off) - min(off) > APART * math.sqrt(2.0) * noise_prior()
+        alone = max(map(abs, off)) > CONTRADICTION * self.prior
+        two = max(off) - min(off) > APART * math.sqrt(2.0) * self.prior
         if alone or two:
             return worst
         pair = self.shrinking
@@ -237,11 +239,11 @@ def _parameter(name: str, value: float, unit: float) -> float:
     return value / unit if name == "host_s" else math.log(value)
 
 
-def noise_prior() -> float:
-    """Standard deviation of the logarithm of what a calibrated prediction misses [1]."""
-    known = shipped("training")
-    ends = known["interval.run.fast"].value * known["interval.run.slow"].value
-    return math.log(ends) / (2 * Z90)
+def noise_prior(case: Case) -> float:
+    """Standard deviation of the logarithm of what a calibrated prediction of runs such as `case`
+    misses [1]."""
+    low, high = program_range(case)
+    return math.log(high / low) / (2 * Z90)
 
 
 def fit(
@@ -286,10 +288,14 @@ class _Runs:
 
     @classmethod
     def of(cls, cases: Sequence[Case], measured: Sequence[float]) -> _Runs:
-        repeats = Repeats.of(cases)
-        root = np.sqrt(repeats.variances(noise_prior())) / noise_prior()
+        repeats, prior = Repeats.of(cases), noise_prior(cases[0])
+        root = np.sqrt(repeats.variances(prior)) / prior
         runs = tuple(cases[k] for k in repeats.firsts)
         return cls(runs, np.log(np.array(measured)), repeats, root)
+
+    @property
+    def prior(self) -> float:
+        return noise_prior(self.cases[0])
 
     @property
     def target(self) -> Array:
@@ -310,7 +316,7 @@ class _Runs:
     def noise(self, rest: Array) -> float:
         """The noise where measured steps are off by `rest`."""
         worst = (max(same, key=abs) for same in self.repeats.groups(rest.tolist()))
-        return _noise(np.array(list(worst)))
+        return _noise(np.array(list(worst)), self.prior)
 
 
 def _fit(
@@ -333,9 +339,9 @@ def _fit(
         return np.asarray(played(at, quick) + beside, dtype=float)
 
     modelled = runs.every(predicted(start))
-    best, slopes = _nearest(predicted, target, names, start, precision)
+    best, slopes = _nearest(predicted, target, names, start, precision, runs.prior)
     rest = runs.off(predicted(best))
-    if (noise := runs.noise(rest)) < noise_prior():  # points that fit well count for more
+    if (noise := runs.noise(rest)) < runs.prior:  # points that fit well count for more
         best, slopes = least(predicted, target, best, precision, noise)
         rest = runs.off(predicted(best))
         noise = runs.noise(rest)
@@ -349,6 +355,7 @@ def _fit(
             )
         ),
         noise=noise,
+        prior=runs.prior,
         unit_s=unit,
         directions=tuple(tuple(map(float, row)) for row in np.linalg.cholesky(inverse)),
     )
@@ -356,13 +363,12 @@ def _fit(
 
 def _nearest(
     predicted: Callable[[Array], Array], target: Array, names: Sequence[str], start: Array,
-    precision: Array,
+    precision: Array, sd: float,
 ) -> tuple[Array, Array]:  # fmt: skip
     """As `least`; where that leaves what no healthy machine explains, from a faulty link too,
     inside nodes or between them, which may lie far from where healthy ones do."""
-    sd = noise_prior()
     found = [least(predicted, target, start, precision, sd)]
-    if _noise(predicted(found[0][0]) - target) <= sd:
+    if _noise(predicted(found[0][0]) - target, sd) <= sd:
         return found[0]
     for name in [one for one in names if one in ("inside", "between")]:
         far = start.copy()
@@ -371,10 +377,9 @@ def _nearest(
     return min(found, key=lambda one: cost(one[0], predicted(one[0]) - target, precision, sd))
 
 
-def _noise(rest: Array) -> float:
-    shipped_square = noise_prior() ** 2
+def _noise(rest: Array, prior: float) -> float:
     known = PRIOR_POINTS + len(rest)
-    return math.sqrt((PRIOR_POINTS * shipped_square + float(rest @ rest)) / known)
+    return math.sqrt((PRIOR_POINTS * prior**2 + float(rest @ rest)) / known)
 
 
 def _numbers(

@@ -1,11 +1,12 @@
 """What is not known of one program alone, and not of another on the same devices.
 
-A calibrated prediction misses by `interval.run` however little there is to predict: that is an
-error of this run of this program (strategy, mesh, schedule), which another program does not share.
-Two uncalibrated predictions have it as well, inside of what is not known of all compute.  Between
-meshes of one workload on as many GPUs, nine in ten of the ratios of measured steps lie within 1.16
-(DDL), 1.20 (BIGSCI), 1.34 (VTRAIN), 1.46 (TITAN), 1.56 (DS) and 2.3 (PLAYBOOK) of the predicted
-ones, uncalibrated; `interval.run` twice gives 1.25 (`validation/mesh_pairs.py` groups such runs).
+A calibrated prediction misses by `interval.run`, and where ranks share a model by `interval.split`
+too, however little there is to predict: that is an error of this run of this program (strategy,
+mesh, schedule), which another program does not share. Two uncalibrated predictions have it as well,
+inside of what is not known of all compute. Between meshes of one workload on as many GPUs, nine in
+ten of the ratios of measured steps lie within 1.16 (DDL), 1.20 (BIGSCI), 1.34 (VTRAIN), 1.46
+(TITAN), 1.56 (DS) and 2.3 (PLAYBOOK) of the predicted ones, uncalibrated; both twice give 1.22, the
+first alone 1.14 (`validation/mesh_pairs.py` groups such runs).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import math
 from dpsim.cases.case import Case
 from dpsim.core import plugins
 from dpsim.predict.point import Causes
-from dpsim.predict.uncertainty import efficiency_interval
-from dpsim.predict.widths import compute_range
+from dpsim.predict.uncertainty import SPLIT, efficiency_interval
+from dpsim.predict.widths import program_range
 
 #: of a calibrated prediction, and of one that is not
 RUN, PROGRAM = "run to run", "program (prior)"
+_OWN = (RUN, SPLIT, PROGRAM)
 #: causes of which an uncalibrated program's own error is a part
 _WHOLE = ("compute (prior)", "overheads (prior)", "collectives", "input pipeline")
 
@@ -40,7 +42,7 @@ def apart(case: Case, causes: Causes) -> Causes:
     if "compute (prior)" not in causes:
         return dict(causes)
     found, own = dict(causes), [0.0, 0.0]
-    for side, run in enumerate(compute_range(case, True)):
+    for side, run in enumerate(program_range(case)):
         logs = {name: _log(causes[name][side], side) for name in parts}
         whole = math.hypot(*logs.values())
         share = min(abs(math.log(run)) / whole, 1.0) if whole > 0 else 0.0
@@ -63,7 +65,7 @@ def ratio_interval(case: Case, first: Causes, after: Causes) -> tuple[float, flo
     `first` and `after` causes, on the cluster of `case`.  What they share moves both; what is one
     program's own does not."""
     point, base = apart(case, first), apart(case, after)
-    for name in (RUN, PROGRAM):
+    for name in _OWN:
         if name in point:
             point[f"{name}, the first's"] = point.pop(name)
         if name in base:

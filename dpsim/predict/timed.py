@@ -10,7 +10,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks, batched
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import Loaded
-from dpsim.describe.sections import CalibrationPoint
+from dpsim.describe.sections import CalibrationPoint, made_up
 from dpsim.predict.level import Level, check_possible, level_of, point_of
 
 #: what may be said of a point beside its ranks
@@ -48,8 +48,8 @@ def timed(loaded: Loaded, step_times: Sequence[str], throughputs: Sequence[str])
     first = found.of(plain) if found else plain
     pairs = sorted((_measured(first, *text) for text in texts), key=lambda pair: pair[0].ranks)
     calibrate = loaded.scenario.calibrate
-    made_up = calibrate is not None and calibrate.synthetic  # without a loader: real data differ
-    if found and not made_up and all(_calibrates(found, first, *pair) for pair in pairs):
+    differs = calibrate is not None and calibrate.synthetic and not made_up(first.scenario.input)
+    if found and not differs and all(_calibrates(found, first, *pair) for pair in pairs):
         raise Refused(
             f"{texts[0][1][:80]} is the very step that calibrates the prediction, which tells "
             "nothing of it; check another count, or leave it out: --set calibrate=null"

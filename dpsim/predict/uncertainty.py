@@ -73,6 +73,7 @@ from dpsim.predict.widths import (
     doubt_of,
     fed,
     slices_since,
+    split_range,
     stands_in,
     step_range,
     width,
@@ -84,7 +85,7 @@ HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
 _COMPUTE, OVERHEADS = "compute (prior)", "overheads (prior)"
 CHANGED = "other compute (prior)"
-DEPARTURE, DOUBTED = "departure", "doubted calibration"
+DEPARTURE, DOUBTED, SPLIT = "departure", "doubted calibration", "split model"
 #: the least factor of a cause: nothing is infinitely surprising
 _LEAST = 1e-3
 
@@ -123,7 +124,7 @@ def interval(
     causes = {} if bare else _of_variants(case, played, calibrated_at, lanes)
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, same, batches)
-        causes |= _input_range(case, fullest or calibrated_at or 1, time)
+        causes |= _input_range(case, _fed_at(case, fullest or calibrated_at or 1), time)
     causes |= _from_linear(case, played, linear) if away else {}
     causes |= _changed(case, played, changed)
     causes = _told(_whole(causes, case, time), fitted)
@@ -235,7 +236,7 @@ def _told(causes: Causes, fitted: Causes | None) -> Causes:
     """`causes` with those that several points have left, which have told whether one is odd."""
     if fitted is None:
         return causes
-    return {name: c for name, c in causes.items() if name != DOUBTED} | fitted
+    return {name: c for name, c in causes.items() if name not in (DOUBTED, SPLIT)} | fitted
 
 
 def _whole(causes: Causes, case: Case, time: float) -> Causes:
@@ -288,9 +289,15 @@ def _losses(case: Case, calibrated_at: int | None, same: bool, batches: float | 
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
         if case.scenario.parallel.splits:
-            found["split model"] = (1.0 / width("split.fast"), width("split.slow"))
+            found[SPLIT] = split_range(case)
         found |= _away(case, calibrated_at, batches)
     return found
+
+
+def _fed_at(case: Case, ranks: int) -> int:
+    """The ranks that a step measured on `ranks` has shown to be fed: none with synthetic data."""
+    calibrate = case.scenario.calibrate
+    return 1 if calibrate is not None and calibrate.synthetic else ranks
 
 
 def _input_range(case: Case, start: int, time: float) -> Causes:

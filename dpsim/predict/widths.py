@@ -257,6 +257,20 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
     return step_range(case, case.batches.step_seconds / case.compute_scale)
 
 
+def split_range(case: Case) -> tuple[float, float]:
+    """By what factors a calibrated step may be off where ranks share a model or a sample."""
+    splits = case.scenario.parallel.splits
+    return (1.0 / width("split.fast"), width("split.slow")) if splits else (1.0, 1.0)
+
+
+def program_range(case: Case) -> tuple[float, float]:
+    """By what factors a calibrated step of this program may be off, however little it
+    communicates."""
+    ends = zip(compute_range(case, True), split_range(case), strict=True)
+    low, high = (math.hypot(*map(math.log, both)) for both in ends)
+    return math.exp(-low), math.exp(high)
+
+
 def changed_range(case: Case, changed: float, share: float) -> tuple[float, float]:
     """By what factors a step of `case` may be off, of which a `share` is compute, if it computes a
     FLOP by the logarithm `changed` faster or slower than what was measured: no farther than without

@@ -41,7 +41,12 @@ _PARTS: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (
     (rf"{_NUMBER} ?([km]?)b(?: (?:per|a) sample)?",
      lambda n, unit: {"sample_bytes": f"{n} {unit.replace('m', 'M')}B"}),
 )  # fmt: skip
-_MADE_UP, _NO_LIMIT = re.compile(r"(synthetic|dummy)( data)?"), ("none", "no limit")
+#: what is noted of rows on such data
+MADE_UP = "data are synthetic, so there is no loader and ranks differ by what lasts alone"
+_MADE_UP, _NO_LIMIT = (
+    re.compile(r"(synthetic|dummy|mock|fake|random)( data)?"),
+    ("none", "no limit"),
+)
 _EXAMPLE = "'torch, 8 workers, 26 ms, nvme', '1070 images/s per node' or synthetic"
 
 
@@ -51,8 +56,12 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
     text = " ".join(row.text("loader").lower().split())
     if not text or text == NOT_STATED:
         found = next(told(vocabulary().input, row.text("task").lower()), None)
-        return {"input": found[0]} if found else {} if text else _decoding(row, notes)
+        if found:
+            notes.append(MADE_UP)
+            return {"input": found[0]}
+        return {} if text else _decoding(row, notes)
     if _MADE_UP.fullmatch(text):
+        notes.append(MADE_UP)
         return {"input": {"synthetic": True}}
     if text in _NO_LIMIT:
         return {"input": {"limiting": False}}

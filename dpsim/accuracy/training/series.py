@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +16,7 @@ from dpsim.accuracy.training.experts import apart
 from dpsim.accuracy.training.feeds import NOT_STATED
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
+from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
@@ -25,6 +25,7 @@ from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.level import BeyondLoader, BeyondPeak, Level, check_possible
 from dpsim.predict.uncertainty import interval
+from dpsim.predict.widths import reference
 
 #: measurements more uncertain than this are reported, not scored [%]
 MAX_UNCERTAINTY = 5.0
@@ -226,13 +227,9 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     case = anchor.level.of(here.case) if anchor.level else here.case
     played = shortened.play(case)
     ranks = base.case.ranks if base else None
-    batches = math.log2(max(case.shares) / max(base.case.shares)) if base else None
-    bounds = interval(
-        case, played, ranks, shortened.lane_times,
-        repeated=_repeated(here, base), batches=batches,
-        linear=linear(here, base) if base else None,
-    )  # fmt: skip
     time = finite(played.step_time)
+    known = _since(here, base, case, time) if base else {}
+    bounds = interval(case, played, ranks, shortened.lane_times, **known)
     ends = (min(bounds.low or time * 1e-3, time), max(bounds.high, time))
     limit = bottleneck(case, played)
     return PlayedReading(reading, here, base, time, ends, limit, played.reason == shortened.NOTE)
@@ -302,16 +299,17 @@ def _machine(here: MeasuredCase, found: Sequence[PlayedReading] = ()) -> str:
     return described(Platform(readings), [one.time for one in found], crossed, here.told)
 
 
-def _repeated(here: MeasuredCase, base: MeasuredCase | None) -> bool:
-    """Whether the calibrated run had the mesh and, on any but a plain one, the micro-batches of
-    this one; and experts that are stored as its own are, of which nothing is modelled."""
-    if base is None:
-        return True
-    if apart(here.row) != apart(base.row):
-        return False
-    if here.case.mesh.plain and base.case.mesh.plain:
-        return True
-    return (here.case.mesh, here.data["batch"]) == (base.case.mesh, base.data["batch"])
+def _since(here: MeasuredCase, base: MeasuredCase, case: Case, time: float) -> dict[str, Any]:
+    """What the interval of a step of `time` knows of the run that `case` was calibrated on; nothing
+    is modelled of how experts are stored."""
+    known = reference(base.case, base.step_time)
+    same = apart(here.row) == apart(base.row)
+    return {
+        "repeated": same and known.repeated(case, time),
+        "batches": known.batches(case),
+        "changed": known.changed(case),
+        "linear": linear(here, base),
+    }
 
 
 def unscored(row: TrainingRow, rows: Sequence[TrainingRow] = ()) -> str:

@@ -19,8 +19,8 @@ _MOVED, _KEPT, _KERNELS = 40.0, 17.0, 12
 _FLOP = 6.0
 #: by what factors a step of the model that is meant may differ from the stand-in's, where nothing
 #: is calibrated, and where a step of it was measured at another count: nine in ten of 19 known
-#: models on four machines lie inside (validation/stand_ins.py: 0.94 … 2.00 and 0.89 … 1.03)
-LEVEL, GROWTH = (0.9, 2.1), (0.85, 1.05)
+#: models on four machines lie inside (validation/stand_ins.py: 0.78 … 2.70 and 0.89 … 1.19)
+LEVEL, GROWTH = (0.75, 2.8), (0.85, 1.2)
 
 
 @record

@@ -13,7 +13,8 @@ from dpsim.report.text import brief, clean, number, signed
 #: rows that a page draws; of more every k-th is drawn, and the page says so
 MOST = 6000
 _FOOTER = (
-    "n is the number of rows; error is |predicted / measured - 1|; bias its signed median; skill "
+    "n is the number of rows; error is |predicted / measured - 1|; bias that of steps in the "
+    "median, + is predicted too slow; skill "
     "is 1 minus the error over linear scaling's, on lost efficiency; inside is the share of "
     "measurements within the 90 % interval, ± width the median half-width of it. Every row is in "
     "predictions.csv beside this page."
