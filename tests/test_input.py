@@ -512,6 +512,19 @@ def test_a_step_of_synthetic_data_sets_the_level_below_the_loader() -> None:
         fed(slow, calibrate={"step_time": "1 s"})
 
 
+def test_a_step_of_synthetic_data_says_nothing_of_a_loader() -> None:
+    """Of images, whose loader is unknown: as if one rank had been measured."""
+    step = {"step_time": "333 ms", "ranks": 8}
+    said, unsaid = (
+        read("quickstart", [f"calibrate={measured}", "cluster.ranks=8"])
+        for measured in (json.dumps({**step, "synthetic": True}), json.dumps(step))
+    )
+    found, same = (predict(one).points[-1] for one in (said, unsaid))
+    assert found.interval.causes["input pipeline"][1] > 1.5
+    assert "input pipeline" not in same.interval.causes
+    assert found.step_time_s > 1.02 * same.step_time_s  # real data make ranks differ by more
+
+
 LOADER = """
 import time
 

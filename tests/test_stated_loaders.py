@@ -58,6 +58,23 @@ def test_synthetic_data_are_read_where_they_are_said(tmp_path: Path) -> None:
         assert predicted(tmp_path, "", other={"task": task})[2].predicted == real, task
 
 
+def test_a_synthetic_row_says_nothing_of_the_loader_of_another(tmp_path: Path) -> None:
+    """Which may be a limit, as if one GPU had been measured; `machine` says what was synthetic."""
+    table = tmp_path / "t.csv"
+    width = {}
+    for first in ("synthetic ImageNet", "imagenet"):
+        with table.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [*ROW, "total_gpus", "nodes", "value", "series_id"])
+            writer.writeheader()
+            for gpus, task in ((8, first), (16, "imagenet")):
+                own = {"total_gpus": gpus, "nodes": gpus // 8, "value": 300 * gpus, "task": task}
+                writer.writerow({**ROW, **own, "series_id": "one"})
+        base, other = validated_training(table).outcomes
+        width[first] = other.high / other.low
+        assert ("synthetic" in base.machine) == first.startswith("synthetic")
+    assert width["synthetic ImageNet"] > 1.5 * width["imagenet"]
+
+
 def test_a_row_of_another_batch_or_dtype_was_not_measured(tmp_path: Path) -> None:
     """On as many GPUs as the calibrated row, which alone is known to 3 %."""
     table = tmp_path / "t.csv"

@@ -20,7 +20,6 @@ from dpsim.core.lean import dataclass
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
-from dpsim.describe.sections import made_up
 from dpsim.play import Costs
 from dpsim.play.cabled import Cabled
 from dpsim.play.scene import Scene
@@ -80,11 +79,11 @@ class StageSet:
     def waiting(self) -> float:
         """By what the fitted spread of devices lengthens a clock: where all wait for all, the
         slowest's in the mean; where nobody waits, none."""
-        spread, site = self.scenario.compute.spread, self.batches.site
+        site, given = self.batches.site, self.scenario.compute.spread
         together = self.scenario.strategy.gradients_of_step(site.ranks)
-        if spread is None and not self.scenario.variability.scatters:
-            synthetic = made_up(self.scenario.input)
-            spread = spread_of(site.device, self.batches.step_seconds, synthetic)
+        if given is None and self.scenario.variability.scatters:
+            return 1.0
+        spread = spread_of(self.scenario, site.device, self.batches.step_seconds)
         if not spread or together < site.ranks or not self.scenario.strategy.waits_for_all:
             return 1.0
         return expected_slowest(site.ranks, self.batches.variation.fixed, spread)

@@ -23,7 +23,6 @@ from dpsim.core.places import below
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
-from dpsim.describe.sections import made_up
 from dpsim.play import Costs, Late, Play
 from dpsim.play.bundled import bundled
 from dpsim.play.quorum import Quorum
@@ -248,12 +247,8 @@ class Script:
 
     @cached_property
     def spread(self) -> float:
-        """Standard deviation of the ranks' compute, as a share of it: as given, else as fitted for
-        the device; 0 for toys without a machine."""
-        given, batches = self.scenario.compute.spread, self.batches
-        if given is not None:
-            return given
-        return spread_of(batches.site.device, batches.step_seconds, made_up(self.scenario.input))
+        """Standard deviation of the ranks' compute, as a share of it."""
+        return spread_of(self.scenario, self.batches.site.device, self.batches.step_seconds)
 
 
 def _calm(step: int) -> float:

@@ -19,7 +19,8 @@ from dpsim.core.lean import dataclass
 from dpsim.core.many import Many, added, root, smaller
 from dpsim.core.record import Refused
 from dpsim.describe.parallel import Parallel
-from dpsim.describe.sections import Compute
+from dpsim.describe.scenario import Scenario
+from dpsim.describe.sections import Compute, made_up
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import devices_with
@@ -362,14 +363,18 @@ MOST_SPREAD = 0.06
 LASTING = 0.015
 
 
-def spread_of(device: Device | None, seconds: float, synthetic: bool) -> float:
-    """Standard deviation of what ranks with `device` take for `seconds` of compute, as a share.
+def spread_of(scenario: Scenario, device: Device | None, seconds: float) -> float:
+    """Standard deviation of what ranks with `device` take for `seconds` of compute, as a share: as
+    given, else as fitted; 0 for toys without a machine.
 
     Beside what lasts (`LASTING`), what makes them differ comes and goes, so what it adds grows with
     the root of the time in which it adds up, and its share falls with the root.  Of runs on
-    `synthetic` data what lasts is left (A35).
+    synthetic data what lasts is left (A35).
     """
-    return spread_after(fitted("gpu.spread", device), seconds, synthetic)
+    given = scenario.compute.spread
+    if given is not None:
+        return given
+    return spread_after(fitted("gpu.spread", device), seconds, made_up(scenario.input))
 
 
 def spread_after(second: float, seconds: float, synthetic: bool = False) -> float:

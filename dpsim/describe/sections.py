@@ -272,11 +272,10 @@ class Input:
                 "was measured with the real loader (false is accepted)"
             )
             raise Refused(message, ("limiting",))
-        made_up = True if self.synthetic else None
-        given = [x for x in (self.rate, self.limiting, self.record, made_up) if x is not None]
-        if len(given) != 1:
-            kinds = f"loader (one of {', '.join(plugins.names('loaders'))}), record, rate"
-            kinds = f"{kinds}, limiting: false, or synthetic: true"
+        given = [one for one in (self.rate, self.limiting, self.record) if one is not None]
+        if len(given) + self.synthetic != 1:
+            loaders = ", ".join(plugins.names("loaders"))
+            kinds = f"loader (one of {loaders}), record, rate, limiting: false, or synthetic: true"
             raise ValueError(f"has more than one of {kinds}" if given else f"needs {kinds}")
         if self.assumed and self.rate is None:
             raise Refused("is of a rate", ("assumed",))

@@ -88,6 +88,7 @@ class Numbers:
         if measured.elsewhere(case):  # what other devices take tells the middle alone
             return interval(case, self.played, None)
         repeated = self.found.repeated(case, self.step_time_s)
+        made_up = case.scenario.calibrate is not None and case.scenario.calibrate.synthetic
         return interval(
             case, self.played, measured.ranks,
             repeated=repeated,
@@ -95,7 +96,7 @@ class Numbers:
             changed=measured.changed(case),
             fitted=self.found.causes(case, self.step_time_s, repeated=repeated),
             linear=measured.linear(case),
-            fullest=max(self.found.counts),
+            fullest=1 if made_up else max(self.found.counts),
         )  # fmt: skip
 
     @cached_property

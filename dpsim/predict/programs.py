@@ -2,11 +2,11 @@
 
 A calibrated prediction misses by `interval.run`, and where ranks share a model by `interval.split`
 too, however little there is to predict: that is an error of this run of this program (strategy,
-mesh, schedule), which another program does not share. Two uncalibrated predictions have it as well,
-inside of what is not known of all compute. Between meshes of one workload on as many GPUs, nine in
-ten of the ratios of measured steps lie within 1.16 (DDL), 1.20 (BIGSCI), 1.34 (VTRAIN), 1.46
-(TITAN), 1.56 (DS) and 2.3 (PLAYBOOK) of the predicted ones, uncalibrated; both twice give 1.22, the
-first alone 1.14 (`validation/mesh_pairs.py` groups such runs).
+mesh, schedule), which another program does not share.  Two uncalibrated predictions have it as
+well, inside of what is not known of all compute.  Between meshes of one workload on as many GPUs,
+nine in ten of the ratios of measured steps lie within 1.16 (DDL), 1.20 (BIGSCI), 1.34 (VTRAIN),
+1.46 (TITAN), 1.56 (DS) and 2.3 (PLAYBOOK) of the predicted ones, uncalibrated; both twice give
+1.22, the first alone 1.14 (`validation/mesh_pairs.py` groups such runs).
 """
 
 from __future__ import annotations

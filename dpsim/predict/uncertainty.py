@@ -116,7 +116,7 @@ def interval(
     fitted    causes that a calibration on several points has left, instead of those of one
     linear    the step by linear scaling of the calibrated one [s]; None: what ranks compute in it,
               where layers were measured and no step
-    fullest   the most ranks of any measured step; None: those of the calibrated one
+    fullest   the most ranks that measured steps have shown to be fed; None: the calibrated one's
     """
     time, same = played.step_time, calibrated_at == case.ranks and repeated
     away = calibrated_at is not None and not same
@@ -124,7 +124,7 @@ def interval(
     causes = {} if bare else _of_variants(case, played, calibrated_at, lanes)
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, same, batches)
-        causes |= _input_range(case, _fed_at(case, fullest or calibrated_at or 1), time)
+        causes |= _input_range(case, fullest or calibrated_at or 1, time)
     causes |= _from_linear(case, played, linear) if away else {}
     causes |= _changed(case, played, changed)
     causes = _told(_whole(causes, case, time), fitted)
@@ -288,16 +288,10 @@ def _losses(case: Case, calibrated_at: int | None, same: bool, batches: float | 
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
-        if case.scenario.parallel.splits:
-            found[SPLIT] = split_range(case)
+        if ends := split_range(case):
+            found[SPLIT] = ends
         found |= _away(case, calibrated_at, batches)
     return found
-
-
-def _fed_at(case: Case, ranks: int) -> int:
-    """The ranks that a step measured on `ranks` has shown to be fed: none with synthetic data."""
-    calibrate = case.scenario.calibrate
-    return 1 if calibrate is not None and calibrate.synthetic else ranks
 
 
 def _input_range(case: Case, start: int, time: float) -> Causes:

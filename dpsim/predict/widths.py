@@ -257,17 +257,18 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
     return step_range(case, case.batches.step_seconds / case.compute_scale)
 
 
-def split_range(case: Case) -> tuple[float, float]:
-    """By what factors a calibrated step may be off where ranks share a model or a sample."""
+def split_range(case: Case) -> tuple[float, float] | None:
+    """By what factors a calibrated step may be off where ranks share a model or a sample; None
+    where they do not."""
     splits = case.scenario.parallel.splits
-    return (1.0 / width("split.fast"), width("split.slow")) if splits else (1.0, 1.0)
+    return (1.0 / width("split.fast"), width("split.slow")) if splits else None
 
 
 def program_range(case: Case) -> tuple[float, float]:
     """By what factors a calibrated step of this program may be off, however little it
     communicates."""
-    ends = zip(compute_range(case, True), split_range(case), strict=True)
-    low, high = (math.hypot(*map(math.log, both)) for both in ends)
+    ends = filter(None, (compute_range(case, True), split_range(case)))
+    low, high = (math.hypot(*map(math.log, side)) for side in zip(*ends, strict=True))
     return math.exp(-low), math.exp(high)
 
 

@@ -41,12 +41,10 @@ _PARTS: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (
     (rf"{_NUMBER} ?([km]?)b(?: (?:per|a) sample)?",
      lambda n, unit: {"sample_bytes": f"{n} {unit.replace('m', 'M')}B"}),
 )  # fmt: skip
-#: what is noted of rows on such data
-MADE_UP = "data are synthetic, so there is no loader and ranks differ by what lasts alone"
-_MADE_UP, _NO_LIMIT = (
-    re.compile(r"(synthetic|dummy|mock|fake|random)( data)?"),
-    ("none", "no limit"),
-)
+_MADE_UP = re.compile(r"(synthetic|dummy|mock|fake|random)( data)?")
+_NO_LIMIT = ("none", "no limit")
+#: what is noted of rows on synthetic data
+_NOTE = "data are synthetic, so there is no loader and ranks differ by what lasts alone"
 _EXAMPLE = "'torch, 8 workers, 26 ms, nvme', '1070 images/s per node' or synthetic"
 
 
@@ -57,11 +55,11 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
     if not text or text == NOT_STATED:
         found = next(told(vocabulary().input, row.text("task").lower()), None)
         if found:
-            notes.append(MADE_UP)
+            notes.append(_NOTE)
             return {"input": found[0]}
         return {} if text else _decoding(row, notes)
     if _MADE_UP.fullmatch(text):
-        notes.append(MADE_UP)
+        notes.append(_NOTE)
         return {"input": {"synthetic": True}}
     if text in _NO_LIMIT:
         return {"input": {"limiting": False}}

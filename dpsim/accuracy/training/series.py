@@ -19,7 +19,7 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.describe.sections import Calibrate
+from dpsim.describe.sections import Calibrate, made_up
 from dpsim.machines.devices import Device
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
@@ -309,6 +309,7 @@ def _since(here: MeasuredCase, base: MeasuredCase, case: Case, time: float) -> d
         "batches": known.batches(case),
         "changed": known.changed(case),
         "linear": linear(here, base),
+        "fullest": 1 if made_up(base.case.scenario.input) else None,
     }
 
 
