@@ -36,7 +36,6 @@ from _fit_intervals import Causes, Learned
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant, save, shipped
-from dpsim.predict.widths import width
 
 SHARED = ("PLAYBOOK",)
 #: series whose source lists the same rates, to 2 %, for a link of ten times the rate of another
@@ -55,6 +54,9 @@ HEADS = {
     "collective_error": "How far single collectives lie from their predictions; written by\n"
     "python validation/left_out.py learn, never by hand.",
 }
+#: how near, as logarithms, two widths of runs in turn are alike, and how many turns that may take:
+#: a row at the edge of its interval can move them to and fro by less
+_SETTLED, _MOST_TIMES = 1e-3, 20
 Row = Mapping[str, Any]
 
 
@@ -107,7 +109,7 @@ def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
         ends = _fast_ends(every, levels, found)
     if runs:
         causes = _fit_intervals.calibrated(runs)
-        found, figures["calibrated"] = _judged(runs, causes, "source", ends)
+        found, figures["calibrated"] = _settled(runs, causes, ends)
         made |= _constants(causes, found, runs, names)
     if write:
         kept = {k: c for k, c in shipped("training").items() if not k.startswith("interval.")}
@@ -193,21 +195,39 @@ def _fast_ends(rows: Sequence[Row], levels: Sequence[Row], found: Learned) -> di
     return {r["row"]: -r["log"] - float(ends[r["row"]]) for r in rows}
 
 
-def _no_faster(rows: Sequence[Row], ends: Mapping[str, float]) -> Array:
-    """How far calibrated intervals reach below at the most: to the fast `ends` of uncalibrated
-    ones or as far as runs differ, as `dpsim.predict.uncertainty` draws them in."""
+def _settled(
+    rows: Sequence[Row], causes: Causes, ends: Mapping[str, float]
+) -> tuple[Learned, dict[str, Any]]:
+    """What is learned of calibrated predictions, drawn in at the fast end: `least` is the width
+    there that is learned with it."""
+    least, place = 0.0, list(causes).index("run")
+    for _ in range(_MOST_TIMES):
+        found, figures = _judged(rows, causes, "source", _no_faster(rows, ends, least))
+        told = float(found.widths[0][place]) * found.factor
+        if not ends or abs(told - least) < _SETTLED:
+            return found, figures
+        least = told
+    raise ValueError(f"the width of runs has not settled; it was {least:.6g} last")
+
+
+def _no_faster(rows: Sequence[Row], ends: Mapping[str, float], least: float) -> Array | None:
+    """How far calibrated intervals reach below at the most, as logarithms: to the fast `ends` of
+    uncalibrated ones or as far as runs differ (`least`), as `dpsim.predict.uncertainty` draws them
+    in; None: there are no such ends."""
+    if not ends:
+        return None
     found = np.array([-(ends.get(row["row"], -math.inf) + row["log"]) for row in rows])
     free = np.array([row.get("stand_in", False) for row in rows])
-    return np.where(free, math.inf, np.maximum(found, math.log(width("run.fast"))))
+    return np.where(free, math.inf, np.maximum(found, least))
 
 
 def _judged(
-    rows: Sequence[Row], causes: Causes, group: str, ends: Mapping[str, float] = {}
+    rows: Sequence[Row], causes: Causes, group: str, most: Array | None = None
 ) -> tuple[Learned, dict[str, Any]]:
-    """What is learned, and its figures on groups left out, table by table."""
+    """What is learned, and its figures on groups left out, table by table; `most`: how far
+    intervals reach below."""
     logs = np.array([row["log"] for row in rows])
     groups = np.array([row[group] for row in rows])
-    most = _no_faster(rows, ends) if ends else None
     found = _fit_intervals.learned(causes, logs, groups, most)
     plain = _fit_intervals.constant(logs, groups)
     tables = np.array([row["table"] for row in rows])
