@@ -1,5 +1,5 @@
-"""How NCCL chooses: its estimate of every algorithm and protocol, and the least of them; before
-2.5, by sizes (`_nccl_thresholds`).
+"""How NCCL chooses: its estimate of every algorithm and protocol, and the least of them, unless the
+network's plug-in knows better (`_ofi_tuner`); before 2.5, by sizes (`_nccl_thresholds`).
 
 NVIDIA/nccl src/graph/tuning.cc (`ncclTopoTuneModel`, `ncclTopoGetAlgoTime`) and src/enqueue.cc
 (`topoGetAlgoInfo`), 2.30.7; constants by version in `_nccl_tables`.  The estimates rank; they were
@@ -12,6 +12,7 @@ import math
 from typing import NamedTuple
 
 from dpsim.backends import _nccl_tables as tables
+from dpsim.backends import _ofi_tuner
 from dpsim.backends._nccl_graph import NcclGraph, rounded_down
 from dpsim.backends._nccl_tables import Era
 from dpsim.backends._nccl_thresholds import ll_limit, tree_limit
@@ -66,17 +67,28 @@ class Tuning:
     def choices(
         self, operation: str, size: float, algorithm: str = "auto", protocol: str = "auto"
     ) -> list[Choice]:
-        """Every pair that this version has for `operation` here, the one that it takes first: the
-        fastest by its estimates, or by size."""
+        """Every pair that this version has for `operation` here, the one that it takes first: what
+        the network's plug-in says, the fastest by its estimates, or by size."""
         found = []
         for name in ALGORITHMS if algorithm == "auto" else (algorithm,):
             for proto in tables.PROTOCOLS if protocol == "auto" else (protocol,):
                 if self.allowed(operation, name, proto, exact=protocol != "auto"):
                     found.append(Choice(name, proto, self.seconds(operation, name, proto, size)))
         if self.version >= tables.ESTIMATES:
-            return sorted(found, key=lambda choice: choice.seconds)
+            own = self._told(operation, size, found, free=algorithm == protocol == "auto")
+            return sorted(found, key=lambda c: ((c.algorithm, c.protocol) != own, c.seconds))
         name, proto = self._by_size(operation, size)
         return sorted(found, key=lambda c: (c.algorithm != name, c.protocol != proto, c.seconds))
+
+    def _told(
+        self, operation: str, size: float, found: list[Choice], *, free: bool
+    ) -> tuple[str, str] | None:
+        """The pair that the network's plug-in takes of those that were `found`, if it has one;
+        `free`: no user has chosen."""
+        if self.version < (_ofi_tuner.TUNERS if free else _ofi_tuner.BESIDE_USERS):
+            return None
+        graph, pairs = self.graph, [(choice.algorithm, choice.protocol) for choice in found]
+        return _ofi_tuner.told(graph.efa, graph.nodes, graph.ranks, operation, size, pairs)
 
     def _by_size(self, operation: str, size: float) -> tuple[str, str]:
         """The pair that versions before 2.5 take, whatever the estimates say."""

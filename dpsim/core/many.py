@@ -268,6 +268,15 @@ def root(value: float) -> float:
     return value.root() if isinstance(value, Many) else math.sqrt(value)
 
 
+def each(function: Callable[[float], float], value: float) -> float:
+    """`function` of a number, or of each of many."""
+    if not isinstance(value, Many):
+        return function(value)
+    found, there = np.zeros(value.party.size), value.party.there
+    found[there] = [function(one) for one in value.values[there].tolist()]
+    return Many(found, value.party)
+
+
 def settled(value: float) -> float:
     """The plain number that `value` is at most points; the others leave."""
     if not isinstance(value, Many):

@@ -36,7 +36,8 @@ class Link:
     `kind` is one of nvlink, nvswitch, pcie, inter_socket, xgmi, ici, local and, between nodes,
     infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, slingshot_ip, efa, tcpx (see
     `NetworkKind`).
-    `generation` is that of EFA adapters (P3dn, P4d: 1; P5: 2), for kind efa only; 0: not stated.
+    `generation` is that of EFA adapters (P3dn, P4d: 1; P5: 2; P5en: 3; P6: 4), for kind efa only;
+    0: not stated.
     """
 
     bandwidth: Annotated[float, units.Unit("B/s", high=1e24, above=True)]  # of many cables in one
@@ -65,8 +66,9 @@ class Device:
     call the device's total [B], less than what is sold by what the driver and error correction
     keep; 0 where nobody has told.  `launch_overhead` is the least time one kernel takes on the
     stream [s]; `power` is the board power [W], `idle_power` what it draws with nothing to do [W],
-    each 0 where unknown; `compute_capability` is NVIDIA's, times ten (H100: 90), or 0; of other
-    makers `architecture` names what kernels are made for (cdna3), where their rates are known;
+    each 0 where unknown; `compute_capability` is NVIDIA's, times ten (H100: 90), or 0, and
+    `multiprocessors` how many it has, 0 where nobody has told; of other makers `architecture` names
+    what kernels are made for (cdna3), where their rates are known;
     `peer_bandwidth` is what all links to other devices (NVLink, xGMI) carry together, one way
     [B/s], as the library of collectives counts them, 0 where there are none; `gpudirect`
     says whether NICs can read and write its memory (GPUDirect RDMA), without which bytes for other
@@ -81,6 +83,7 @@ class Device:
     power: units.Watts = 0.0
     idle_power: units.Watts = 0.0
     compute_capability: Natural = 0
+    multiprocessors: Natural = 0
     peer_bandwidth: units.NoBytesPerSecond = 0.0
     usable: units.Bytes = 0.0
     gpudirect: bool = True

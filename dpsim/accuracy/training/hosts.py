@@ -10,11 +10,12 @@ from dpsim.accuracy.training.strategies import of_system
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 
-#: time to take a slice of a tensor and to copy it, of each rank and tensor [s]: 6 us measured on a
-#: CPU with torch 2.13, slices of eight elements, 256 ranks and 99 tensors (5.8 us), and 3 us that a
-#: launch on a GPU takes the driver on top (3.0 to 3.3 us on GB200:
+#: time to take a slice of a tensor and to copy it, of each rank and tensor [s]: what brings half of
+#: 391 runs of its playbook with ZeRO-1 nearest in the median, in steps of 0.5 us (the other half:
+#: 8.0).  9 was derived before: 5.8 us on a CPU with torch 2.13, slices of eight elements, 256 ranks
+#: and 99 tensors, and 3.0 to 3.3 us that a launch on a GPU takes the driver on top (GB200:
 #: meta-pytorch/tritonbench pull request 1017)
-COPY = 9e-6
+COPY = 7.5e-6
 #: tensors of a block (query, key and value; output; gate and up; down; two norms) and beside them
 #: (embedding, norm, head): huggingface/nanotron at 0e0a27ea, src/nanotron/models/llama.py
 OF_BLOCK, BESIDE = 6, 3

@@ -1,0 +1,69 @@
+"""What Amazon's network plug-in tells NCCL to take on P5, P5en and P6 (A12)."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from dpsim.backends import _nccl_tables as tables
+from dpsim.backends import _ofi_tuner
+from dpsim.backends._nccl_graph import graph_of
+from dpsim.backends._nccl_tuning import ALGORITHMS, Tuning
+from dpsim.machines.machine import load_machine
+
+MiB = 2**20
+PAIRS = tuple(product(ALGORITHMS, tables.PROTOCOLS))
+#: answers of the plug-in's own code, aws/aws-ofi-nccl at 2daf7d303aa1: src/tuner/
+#: nccl_ofi_regions.cpp, compiled with g++ 12 and asked by `region_get_coll_info_internal_v3` with a
+#: table of costs in which every pair is allowed; nothing: it left the table as it was
+ANSWERS = Path(__file__).parent / "data" / "ofi_tuner.csv"
+
+
+def test_the_plug_in_answers_as_its_own_code_does() -> None:
+    seen: Counter[str] = Counter()
+    for row in csv.DictReader(ANSWERS.read_text("utf-8").splitlines()):
+        efa, nodes, per_node, size = (
+            int(row[name]) for name in ("generation", "nodes", "per_node", "bytes")
+        )
+        theirs = (row["algorithm"], row["protocol"]) if row["algorithm"] else None
+        found = _ofi_tuner.told(efa, nodes, nodes * per_node, row["operation"], size, PAIRS)
+        assert found == theirs, row
+        seen[row["algorithm"]] += 1
+    assert set(seen) == {"", "tree", "ring", "nvls_tree", "pat"}
+
+
+def test_a_pair_that_nccl_has_not_is_passed_over() -> None:
+    """NVLSTree of 1 GiB on 16 nodes of P5en; without NVSwitches that add, NCCL chooses."""
+    asked = 3, 16, 128, "all_reduce", 2**30
+    assert _ofi_tuner.told(*asked, PAIRS) == ("nvls_tree", "simple")
+    others = [pair for pair in PAIRS if pair[0] != "nvls_tree"]
+    assert _ofi_tuner.told(*asked, others) is None
+
+
+def first(machine: str, nodes: int, size: float, version: tuple[int, int], **asked: str) -> str:
+    there = load_machine(machine).topology(nodes)
+    graph = graph_of(there, tuple(range(8 * nodes)))
+    choice = Tuning(graph, version).choices("all_reduce", size, **asked)[0]
+    return f"{choice.algorithm} {choice.protocol}"
+
+
+def test_nccl_takes_its_word_for_it_from_the_version_that_asks() -> None:
+    """64 MiB among 128 H100: by NCCL's own estimates a tree of NVSwitches, by Amazon's regions a
+    tree of GPUs with LL128; on two nodes it says nothing, and of other networks neither."""
+    assert first("p5.48xlarge", 16, 64 * MiB, (2, 22)) == "tree ll128"
+    assert first("p5.48xlarge", 16, 64 * MiB, (2, 21)) == "tree ll128"
+    assert first("p5.48xlarge", 16, 64 * MiB, (2, 20)) == "nvls_tree simple"
+    assert first("p5.48xlarge", 2, 64 * MiB, (2, 22)) == "nvls_tree simple"
+    assert first("dgx-h100", 16, 64 * MiB, (2, 22)) != "tree ll128"
+
+
+@pytest.mark.parametrize(("version", "taken"), [((2, 21), "ring simple"), ((2, 22), "ring ll128")])
+def test_beside_a_users_choice_it_is_asked_from_2_22_on(
+    version: tuple[int, int], taken: str
+) -> None:
+    """512 MiB among 64 ranks over rings alone (NCCL_ALGO=ring)."""
+    assert first("p5.48xlarge", 8, 512 * MiB, version, algorithm="ring") == taken

@@ -1,0 +1,55 @@
+"""What products take longer for tiles that fill no whole wave (A88)."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpsim.machines.machine import load_device
+from dpsim.models import waves
+from dpsim.models.execution import NARROW
+
+#: products in bf16, of 512 rows and columns and sums of 2,048 elements and more: ai-dynamo/
+#: aiconfigurator at 095f58a51c4c (Apache-2.0), every row with its file there
+MEASURED = Path(__file__).parent / "data" / "products.csv"
+
+
+def apart(device: str, *, told: bool) -> float:
+    """The spread of what measured products of `device` take over their FLOP and sums, as a
+    logarithm; `told`: and over what their tiles leave idle."""
+    one, found = load_device(device), []
+    for row in csv.DictReader(MEASURED.read_text("utf-8").splitlines()):
+        if row["device"] == device:
+            rows, columns, length = (int(row[name]) for name in ("rows", "columns", "sum"))
+            work = rows * columns * (length + NARROW[one.generation])
+            idle = waves.longer(one, rows, columns) if told else 1.0
+            found.append(math.log(float(row["microseconds"]) / (work * idle)))
+    return float(np.std(found))
+
+
+@pytest.mark.parametrize("device", ["a100-sxm-80gb", "h100-sxm", "l40s", "b200"])
+def test_measured_products_differ_less_by_what_tiles_leave_idle(device: str) -> None:
+    assert apart(device, told=True) < 0.85 * apart(device, told=False)
+
+
+def test_a_row_beyond_a_whole_wave_costs_most_of_another() -> None:
+    """27,648 rows and 128 columns are 108 tiles of 256 x 128, one for each multiprocessor of an
+    A100; a row more is a second wave of one tile, or a finer cut: halves of a tile are 217, three
+    half waves, at 0.97 of the rate."""
+    a100 = load_device("a100-sxm-80gb")
+    full, more = (waves.longer(a100, rows, 128) for rows in (27_648, 27_649))
+    assert more / full == pytest.approx((3 * 108 * 128 / 27_649) ** 0.62 / 0.97)
+    assert full < 1.0 < more  # 8,192 x 8,192 leave 4 of 19 waves' 2,052 tiles idle
+    assert waves.longer(a100, 8192, 8192) == 1.0
+
+
+def test_nothing_is_idle_where_multiprocessors_are_not_known() -> None:
+    unknown = replace(load_device("a100-sxm-80gb"), multiprocessors=0)
+    assert waves.longer(unknown, 512, 512) == 1.0
+    assert waves.longer(load_device("mi300x"), 512, 512) == 1.0
+    assert waves.longer(load_device("h100-sxm"), 512, 512) > 1.1
