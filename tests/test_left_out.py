@@ -121,6 +121,30 @@ def test_rows_of_another_link_than_their_table_says_tell_nothing() -> None:
     assert not left_out._elsewhere({"series": series.replace("100GbE", "10GbE"), "nodes": 2})
 
 
+@pytest.mark.parametrize("pull", [0.5, 9.0])
+def test_widths_are_learned_beside_the_width_that_they_end_with(
+    pull: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Intervals that may reach farther down need no factor: the width of runs falls by `pull` times
+    what they are given, from 0.1; 0.1 / (1 + pull) is where it stays, if it gets there."""
+    rows = [{"row": "1", "log": 0.0, "stand_in": False}]
+    causes = {"run": _fit_intervals.Cause(np.ones(1), np.ones(1))}
+
+    def judged(rows: Any, causes: Any, group: str, most: Any) -> Any:
+        width = np.array([0.1 - pull * float(most[0])])
+        found = _fit_intervals.Learned((width, width), (), width, width, 1.0)
+        return found, {"most": float(most[0])}
+
+    monkeypatch.setattr(left_out, "_judged", judged)
+    if pull > 1.0:
+        with pytest.raises(ValueError, match="has not settled"):
+            left_out._settled(rows, causes, {"1": 1.0})
+        return
+    found, figures = left_out._settled(rows, causes, {"1": 1.0})
+    assert found.widths[0][0] == pytest.approx(0.1 / (1.0 + pull), abs=1e-3)
+    assert figures["most"] == pytest.approx(found.widths[0][0], abs=1e-3)
+
+
 def test_the_page_says_where_linear_scaling_is_nearer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +158,7 @@ def test_the_page_says_where_linear_scaling_is_nearer(
                    "all": {**other, "mean_over_sources": 0.05}},
         "calibrated": {"t.csv": {"own": part, "constant": {**part, "score": 0.7}}},
     }  # fmt: skip
+    figures["tables"] = {"t.csv": {**own, "mean_over_sources": 0.04}}
     figures["elsewhere"] = {"rows": 2, "calibrated": figures["calibrated"],
                             "errors": {**own, "median": 0.06}}  # fmt: skip
     (tmp_path / "left_out.json").write_text(json.dumps(figures), encoding="utf-8")
@@ -142,6 +167,8 @@ def test_the_page_says_where_linear_scaling_is_nearer(
     assert "Linear scaling is nearer on X (2.0 % against 5.0 %)." in text
     assert "| calibrated | t | 7 | 0.50 (0.60) | 0.70 (0.60) | 90 % (80 %) | 12 % |" in text
     assert "| X | 3 of 4 |" in text
+    assert text.index("| Y | 3 of 4 |") < text.index("| *t* | 3 of 4 |") < text.index("| **all** |")
+    assert "The mean over sources of their medians is 5.0 % (t: 4.0 %)." in text
     assert "Not scored are 2 rows" in text
     assert "0.50 beside 0.70 calibrated (t), the median error 6.0 %" in text.replace("\n", " ")
     assert "| Z |" not in text

@@ -21,10 +21,11 @@ MEASURED = Path(__file__).parent / "data" / "products.csv"
 
 def apart(device: str, *, told: bool) -> float:
     """The spread of what measured products of `device` take over their FLOP and sums, as a
-    logarithm; `told`: and over what their tiles leave idle."""
+    logarithm; `told`: and over what their tiles leave idle.  Those of less than 20 us, most of
+    which is a launch, are left out."""
     one, found = load_device(device), []
     for row in csv.DictReader(MEASURED.read_text("utf-8").splitlines()):
-        if row["device"] == device:
+        if row["device"] == device and float(row["microseconds"]) >= 20.0:
             rows, columns, length = (int(row[name]) for name in ("rows", "columns", "sum"))
             work = rows * columns * (length + NARROW[one.generation])
             idle = waves.longer(one, rows, columns) if told else 1.0

@@ -68,9 +68,12 @@ def sections() -> str:
     kinds = [kind for kind in ("calibrated", "uncalibrated", "collectives") if kind in found]
     rows = [_interval(kind, table, own) for kind in kinds for table, own in found[kind].items()]
     errors = found.get("errors", {})
-    told = [_error(name, own) for name, own in errors.items() if own["n"]]
+    tables = {f"*{t.removesuffix('.csv')}*": own for t, own in found.get("tables", {}).items()}
+    sources = {name: own for name, own in errors.items() if name != "all"}
+    every = {name: own for name, own in errors.items() if name == "all"}
+    told = [_error(*one) for one in (sources | tables | every).items() if one[1]["n"]]
     own = HEAD + "".join(rows) + _elsewhere(found)
-    return SEEN + own + ERRORS + "".join(told) + _simpler(errors)
+    return SEEN + own + ERRORS + "".join(told) + _simpler(errors, found.get("tables", {}))
 
 
 def _elsewhere(found: Mapping[str, Any]) -> str:
@@ -114,8 +117,10 @@ def _error(name: str, own: Mapping[str, float]) -> str:
     return _line([shown, f"{own['n']} of {own['rows']}", *(_share(own[key]) for key in keys)])
 
 
-def _simpler(errors: Mapping[str, Mapping[str, float]]) -> str:
-    """Where linear scaling has the smaller median, and the mean over sources."""
+def _simpler(
+    errors: Mapping[str, Mapping[str, float]], tables: Mapping[str, Mapping[str, float]]
+) -> str:
+    """Where linear scaling has the smaller median, and the means over sources."""
     if not errors:
         return ""
     better = [
@@ -123,9 +128,12 @@ def _simpler(errors: Mapping[str, Mapping[str, float]]) -> str:
         for name, own in errors.items()
         if own["n"] and name != "all" and own["linear_median"] < own["median"]
     ]
-    text = (
-        f"\nThe mean over sources of their medians is {_share(errors['all']['mean_over_sources'])}."
-    )
+    means = [
+        f" ({table.removesuffix('.csv')}: {_share(own['mean_over_sources'])})"
+        for table, own in tables.items()
+    ]
+    mean = _share(errors["all"]["mean_over_sources"])
+    text = f"\nThe mean over sources of their medians is {mean}{''.join(means)}."
     if better:
         text += f" Linear scaling is nearer on {', '.join(better)}."
     return text + "\n"

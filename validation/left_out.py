@@ -96,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
-    figures: dict[str, Any] = {"errors": _errors([r for r in rows if r["kind"] == "calibrated"])}
+    calibrated = [row for row in rows if row["kind"] == "calibrated"]
+    figures: dict[str, Any] = {"errors": _errors(calibrated), "tables": _of_tables(calibrated)}
     made = {}
     every = list(_left_out_rows.of_kind(rows, "uncalibrated"))
     levels = [r for r in every if _tells_of_levels(r)]
@@ -140,6 +141,13 @@ def _errors(rows: Sequence[Row]) -> dict[str, Any]:
     found = {name: _missed([row for row in rows if row["source"] == name]) for name in sources}
     medians = [figures["median"] for figures in found.values() if figures["n"]]
     return {**found, "all": {**_missed(rows), "mean_over_sources": float(np.mean(medians))}}
+
+
+def _of_tables(rows: Sequence[Row]) -> dict[str, Any]:
+    """The same of all sources of each table; nothing where there is one table."""
+    names = sorted({row["table"] for row in rows})
+    own = {name: [row for row in rows if row["table"] == name] for name in names}
+    return {name: _errors(own[name])["all"] for name in names if len(names) > 1}
 
 
 def _missed(rows: Sequence[Row]) -> dict[str, Any]:
@@ -206,7 +214,7 @@ def _settled(
         told = float(found.widths[0][place]) * found.factor
         if not ends or abs(told - least) < _SETTLED:
             return found, figures
-        least = told
+        least = (least + told) / 2 if least else told  # an end of an interval may swing
     raise ValueError(f"the width of runs has not settled; it was {least:.6g} last")
 
 
@@ -263,7 +271,7 @@ def _show(figures: Mapping[str, Any]) -> None:
         if what == "elsewhere":
             continue
         for name, own in found.items():
-            lines = [_numbers(own)] if what == "errors" else _lines(own)
+            lines = [_numbers(own)] if what in ("errors", "tables") else _lines(own)
             print(what, name, *lines, sep="\n    ")
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
+from dpsim.backends._ofi_tuner import machine_of
 from dpsim.collectives import Ranks, members_of
 from dpsim.collectives.ring_orders import RingOrder, rings
 from dpsim.core.lean import dataclass
@@ -39,6 +40,7 @@ class NcclGraph:
     switched          all GPUs of a node are on one NVSwitch
     nvlink            NCCL sees NVLink paths only inside a node
     efa               generation of EFA adapters; 0 where there are none
+    amazon            which of the machines that Amazon's tuner knows; "": none
     staged            GPUs of a node reach each other through its memory only
     hosted            NICs don't reach the GPUs' memory: what leaves a node goes through its host
     capability        of the GPUs, NVIDIA's times ten; 0: none is stated
@@ -61,6 +63,7 @@ class NcclGraph:
     nics: int
     local_bandwidth: float
     efa: int = 0
+    amazon: str = ""
     staged: bool = False
     hosted: bool = False
     capability: int = 0
@@ -105,6 +108,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
     inside = _slowest_inside(topology, inner)
     outside = _outside(topology, outer)
     local = _local_bandwidth(topology, ranks)
+    efa, capability = _efa(outside, topology.compute_capability), topology.compute_capability
     if nodes == 1:
         total = added(ring.bandwidth for ring in found) / 1e9
         channels, speed = _inside_channels(total, len(found), arch)
@@ -129,10 +133,11 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
         nvlink=inside in ("nvlink", "nvswitch", ""),
         nics=len({hop_nic(hop) for hop in outer if hop_nic(hop) is not None}),
         local_bandwidth=local,
-        efa=_efa(outside, topology.compute_capability),
+        efa=efa,
+        amazon=machine_of(efa, capability, topology.gpus),
         staged=topology.fabric.staged and inside == "pcie",
         hosted=not topology.gpudirect,
-        capability=topology.compute_capability,
+        capability=capability,
         crossing=topology.crossing,
     )
 

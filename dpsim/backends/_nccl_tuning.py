@@ -88,7 +88,7 @@ class Tuning:
         if self.version < (_ofi_tuner.TUNERS if free else _ofi_tuner.BESIDE_USERS):
             return None
         graph, pairs = self.graph, [(choice.algorithm, choice.protocol) for choice in found]
-        return _ofi_tuner.told(graph.efa, graph.nodes, graph.ranks, operation, size, pairs)
+        return _ofi_tuner.told(graph.amazon, graph.nodes, graph.ranks, operation, size, pairs)
 
     def _by_size(self, operation: str, size: float) -> tuple[str, str]:
         """The pair that versions before 2.5 take, whatever the estimates say."""

@@ -21,13 +21,16 @@ from typing import Any
 
 from dpsim.core import yamlfile
 
-#: the first version of NCCL whose tuners' plug-in is that one's (`ncclTunerPlugin_v2`)
+#: the first version of NCCL that looks for such a tuner in the network's plug-in
+#: (`ncclTunerPlugin_v2`)
 TUNERS = (2, 21)
 #: and the first that asks it where users have chosen an algorithm or a protocol
 #: (`ncclTunerPlugin_v3`; `nccl_ofi_tuner_init_v2`)
 BESIDE_USERS = (2, 22)
-#: machines by the generation of their EFA adapters: P5 and P5e, P5en, P6-B200
-MACHINES = {2: "p5", 3: "p5en", 4: "p6"}
+#: machines by the generation of their EFA adapters and the compute capability of their GPUs, times
+#: ten, of which each has `GPUS`: P5 and P5e, P5en, P6-B200
+MACHINES = {(2, 90): "p5", (3, 90): "p5en", (4, 100): "p6"}
+GPUS = 8
 #: nodes up to which "regions are not well defined" (there)
 LEAST = 2
 #: bytes and ranks that stand for none on a logarithmic axis (there: `transform_log2`)
@@ -38,15 +41,21 @@ Pair = tuple[str, str]
 Corners = tuple[tuple[float, float], ...]
 
 
+def machine_of(efa: int, capability: int, gpus: int) -> str:
+    """Which of Amazon's machines that is, by adapters, GPUs and how many of these a node has, as
+    `MACHINES` names it; "": none that the plug-in knows."""
+    return MACHINES.get((efa, capability), "") if gpus == GPUS else ""
+
+
 def told(
-    efa: int, nodes: int, ranks: int, operation: str, size: float, pairs: Collection[Pair]
+    machine: str, nodes: int, ranks: int, operation: str, size: float, pairs: Collection[Pair]
 ) -> Pair | None:
     """The one of `pairs` that the plug-in takes for `operation` on `size` bytes among `ranks` over
-    `nodes` of adapters of generation `efa`; None: NCCL chooses."""
-    if efa not in MACHINES or nodes <= LEAST or ranks % nodes:
+    `nodes` of `machine`; None: NCCL chooses."""
+    if not machine or nodes <= LEAST or ranks % nodes:
         return None
     point = math.log2(max(size, _NONE)), math.log2(ranks)
-    for pair, corners in _regions().get((MACHINES[efa], ranks // nodes, operation), ()):
+    for pair, corners in _regions().get((machine, ranks // nodes, operation), ()):
         if pair in pairs and _holds(corners, *point):
             return pair
     return None

@@ -43,6 +43,7 @@ from dpsim.collectives.direct import Direct
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.core import plugins, units
 from dpsim.core.lean import dataclass
+from dpsim.core.many import root
 from dpsim.core.record import Check, Natural, Refused, Text, record
 from dpsim.machines.loads import Loads
 
@@ -149,7 +150,7 @@ class Nccl(Backend):
             raise self._refusal(call)
         if graph.inside in UNKNOWN or graph.outside in UNKNOWN:
             return self._on_plain_links(call, PLUGINS[choices[0].algorithm], graph)
-        return self._planned(call, tuning, choices[0])
+        return self._planned(call, tuning, choices)
 
     def _graph(self, call: _Call) -> NcclGraph:
         graph = graph_of(call.topology, call.ranks)
@@ -164,11 +165,11 @@ class Nccl(Backend):
 
     # -- NCCL's own algorithms ------------------------------------------------------------------
 
-    def _planned(self, call: _Call, tuning: Tuning, choice: Choice) -> Plan:
+    def _planned(self, call: _Call, tuning: Tuning, choices: list[Choice]) -> Plan:
+        choice = choices[0]
         name = PLUGINS[choice.algorithm]
-        traffic = traffic_of(_plugin(choice.algorithm), name, call.operation, call.ranks,
-                             call.topology)  # fmt: skip
-        time = self._time(call, tuning, traffic, choice)
+        traffic = _traffic(call, choice)
+        time = self._no_slower(call, tuning, choices, self._time(call, tuning, traffic, choice))
         loads = _loads(call, name, choice.protocol, traffic, time, self.efficiency)
         busy = time.transfer / self.efficiency
         phase = Phase(time.latency, busy, loads, loads.most * call.size, time.busiest)
@@ -178,6 +179,17 @@ class Nccl(Backend):
             stages = _Rounds(call, time)
         label = f"{choice.algorithm} {choice.protocol}"
         return Plan((phase,), stages, label, _sent(call, choice.algorithm), launch)
+
+    def _no_slower(self, call: _Call, tuning: Tuning, choices: list[Choice], time: Time) -> Time:
+        """`time` of the first of `choices`; where the network's plug-in prefers it to what NCCL's
+        own estimates choose, it is no slower.  If dpsim has it slower, one of the two is wrong, by
+        as much as the other for all that is known: their mean, of logarithms."""
+        own = min(choices, key=lambda choice: choice.seconds)
+        if not self.fitted or own is choices[0] or tuning.version < tables.ESTIMATES:
+            return time
+        other = self._time(call, tuning, _traffic(call, own), own)
+        more = (time.latency + time.transfer) / (other.latency + other.transfer)
+        return time.divided(root(more)) if more > 1.0 else time
 
     def _time(self, call: _Call, tuning: Tuning, traffic: Traffic, choice: Choice) -> Time:
         pair = (choice.algorithm, choice.protocol)
@@ -288,6 +300,11 @@ class _Posted:
             yield from Direct().stages(*self.call)
         else:
             yield Stage(1, onward(self.call.ranks, self.call.size))
+
+
+def _traffic(call: _Call, choice: Choice) -> Traffic:
+    name, algorithm = PLUGINS[choice.algorithm], _plugin(choice.algorithm)
+    return traffic_of(algorithm, name, call.operation, call.ranks, call.topology)
 
 
 def _plugin(algorithm: str) -> Algorithm:

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from dpsim.core.dtypes import QUANTISED, operand_bytes, rest_of, working_bytes
 from dpsim.core.lean import dataclass
-from dpsim.core.many import added, longer, longest
+from dpsim.core.many import longer, longest
 from dpsim.machines.devices import Device
-from dpsim.models import Layer, Model, Tensor, waves
-from dpsim.models.execution import WIDE
+from dpsim.models import Layer, Model, Tensor
 from dpsim.models.few_bits import cast_bytes, cast_elements, is_cast
+from dpsim.models.products import lengthened
 from dpsim.models.recomputing import Recompute, done_again, stops_early
 from dpsim.models.streams import Streamed
 
@@ -276,37 +276,6 @@ def _at_once(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, f
     return forward, backward + unpacked + roofline.seconds_adding(layer), bound
 
 
-def _narrowed(
-    layer: Layer, roofline: Roofline, samples: float, table: tuple[Tensor, ...]
-) -> tuple[float, float]:
-    """How many times as long forward's and backward's products take as wide ones, for their sums
-    and for what their outputs leave idle: forward sums over a matrix's inputs and has its outputs
-    for every token, its gradient of inputs the other way round, that of weights sums over tokens,
-    of experts those that one has.  A library shares out long sums where an output of few tiles, as
-    that of weights' gradients, leaves much idle."""
-    device, half = roofline.device, roofline.shares.narrow
-    many = 3 if layer.experts else 2  # experts' matrices are one tensor
-    shapes = [
-        t.shape[::-1] if t.transposed else t.shape[-2:]
-        for t in (*table, *layer.tensors)
-        if len(t.shape) == many and not t.name.endswith("bias")
-    ]
-    weights = float(sum(rows * columns for rows, columns in shapes))
-    if not half or not weights:
-        return 1.0, 1.0
-    held = max(layer.experts, 1)
-    tokens = (layer.forward_flop - layer.pairs) * samples / (2.0 * weights * held)
-    wide = 1.0 + half / WIDE
-
-    def idle(columns: int) -> float:
-        return 1.0 if layer.experts else waves.longer(device, tokens, columns)
-
-    ahead = added(rows * (columns + half) * idle(rows) for rows, columns in shapes)
-    inputs = added(columns * (rows + half) * idle(columns) for rows, columns in shapes)
-    own = inputs / weights + 1.0 + half / max(tokens, 1.0)
-    return ahead / weights / wide, own / wide / 2.0
-
-
 def _one_by_one(
     layer: Layer, roofline: Roofline, samples: float, streamed: Streamed,
     table: tuple[Tensor, ...],
@@ -315,7 +284,7 @@ def _one_by_one(
     pace = layer.pace or (None, None)
     padded, share = _padded(layer)
     pairs, unpacked = layer.pairs * samples, roofline.unpacking(layer)
-    slower = _narrowed(layer, roofline, samples, table)
+    slower = lengthened(layer, roofline.device, roofline.shares.narrow, samples, table)
     apart = bool(layer.experts) and roofline.device.generation in APART
     reached = roofline.shares.grouped if layer.experts else 1.0
     ahead = PassWork(

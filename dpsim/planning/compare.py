@@ -129,14 +129,19 @@ class Comparison:
         """The place of the candidate with the least expected objective; the first of equals."""
         if not self.usable:
             return None
-        return self.usable[int(np.argmin(self.objective.mean(axis=1)))]
+        return min(self._means, key=lambda i: self._means[i])
 
     @property
     def runner_up(self) -> int | None:
         """The place of the next best."""
-        means = dict(zip(self.usable, self.objective.mean(axis=1), strict=True))
-        means.pop(self.chosen, None)  # type: ignore[arg-type]
+        means = {place: mean for place, mean in self._means.items() if place != self.chosen}
         return min(means, key=lambda i: means[i]) if means else None
+
+    @property
+    def _means(self) -> dict[int, float]:
+        """The expected objective by place; rounding makes no two differ that are equal."""
+        means = self.objective.mean(axis=1).tolist()
+        return {i: float(f"{mean:.12g}") for i, mean in zip(self.usable, means, strict=True)}
 
 
 def comparison(
