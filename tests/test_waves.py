@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpsim.core.record import Refused
 from dpsim.machines.machine import load_device
 from dpsim.models import waves
 from dpsim.models.execution import NARROW
@@ -54,3 +55,9 @@ def test_nothing_is_idle_where_multiprocessors_are_not_known() -> None:
     assert waves.longer(unknown, 512, 512) == 1.0
     assert waves.longer(load_device("mi300x"), 512, 512) == 1.0
     assert waves.longer(load_device("h100-sxm"), 512, 512) > 1.1
+
+
+@pytest.mark.parametrize("count", [-1, 1025, 10**9])
+def test_no_device_has_so_many_multiprocessors(count: int) -> None:
+    with pytest.raises(Refused, match=r"multiprocessors: .*1,?024"):
+        replace(load_device("a100-sxm-80gb"), multiprocessors=count)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from dpsim.core import units
 from dpsim.core.dtypes import DTYPE_BYTES, OPERANDS
-from dpsim.core.record import Natural, Text, record
+from dpsim.core.record import Check, Natural, Text, record
 
 #: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
 #: NIC, ipoib TCP over InfiniBand or Omni-Path, slingshot_ip TCP over Slingshot, tcpx Google's
@@ -83,7 +83,7 @@ class Device:
     power: units.Watts = 0.0
     idle_power: units.Watts = 0.0
     compute_capability: Natural = 0
-    multiprocessors: Natural = 0
+    multiprocessors: Annotated[int, Check(0, 1024)] = 0
     peer_bandwidth: units.NoBytesPerSecond = 0.0
     usable: units.Bytes = 0.0
     gpudirect: bool = True
