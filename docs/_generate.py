@@ -305,9 +305,10 @@ MEANING = {
     "kept; left out: 1e9",
     "Nccl.version": 'whose rules choose, in quotes: `"2.18"`; left out: the newest known',
     "Nccl.algorithm": (
-        "`auto` chooses as NCCL does; `ring`, `tree`, `nvls`, `nvls_tree`, `pat`, `collnet_chain` "
-        "or `collnet_direct` as NCCL_ALGO; or another algorithm of `dpsim/collectives`, on the "
-        "links' own latencies"
+        "`auto` chooses as NCCL does, on Amazon's P5 and P6 as its plug-in (the time is the mean "
+        "with NCCL's own choice where that is modelled faster: [A12](assumptions.md)); `ring`, "
+        "`tree`, `nvls`, `nvls_tree`, `pat`, `collnet_chain` or `collnet_direct` as NCCL_ALGO; or "
+        "another algorithm of `dpsim/collectives`, on the links' own latencies"
     ),
     "Nccl.protocol": "`auto`, `ll`, `ll128` or `simple`, as NCCL_PROTO",
     "Nccl.launch": "time before any byte moves; left out: the fitted one of the kind of link",

@@ -109,3 +109,14 @@ def test_what_it_prefers_is_no_slower_than_what_nccl_would_choose() -> None:
     assert moved == pytest.approx(math.sqrt(alone * forced))
     assert told.launch == asked.launch
     assert 2 * 127 / 128 * size / told.seconds == pytest.approx(200e9, rel=0.01)
+
+
+def test_a_machines_own_share_of_the_bandwidth_counts_before_the_two_are_compared() -> None:
+    """At half of it both take longer, and the mean is that of what they then take."""
+    there, ranks = load_machine("p5.48xlarge").topology(16), tuple(range(128))
+    told, own, asked = (
+        Nccl(efficiency=0.5, **keys).plan("all_reduce", ranks, 256 * MiB, there)
+        for keys in ({}, {"version": "2.20"}, {"algorithm": "tree", "protocol": "ll128"})
+    )
+    moved, alone, forced = (plan.seconds - plan.launch for plan in (told, own, asked))
+    assert moved == pytest.approx(math.sqrt(alone * forced))

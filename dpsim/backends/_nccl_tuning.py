@@ -85,9 +85,10 @@ class Tuning:
     ) -> tuple[str, str] | None:
         """The pair that the network's plug-in takes of those that were `found`, if it has one;
         `free`: no user has chosen."""
-        if self.version < (_ofi_tuner.TUNERS if free else _ofi_tuner.BESIDE_USERS):
+        graph, first = self.graph, _ofi_tuner.TUNERS if free else _ofi_tuner.BESIDE_USERS
+        if not graph.amazon or self.version < first:
             return None
-        graph, pairs = self.graph, [(choice.algorithm, choice.protocol) for choice in found]
+        pairs = [(choice.algorithm, choice.protocol) for choice in found]
         return _ofi_tuner.told(graph.amazon, graph.nodes, graph.ranks, operation, size, pairs)
 
     def _by_size(self, operation: str, size: float) -> tuple[str, str]:

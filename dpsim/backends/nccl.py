@@ -169,7 +169,7 @@ class Nccl(Backend):
         choice = choices[0]
         name = PLUGINS[choice.algorithm]
         traffic = _traffic(call, choice)
-        time = self._no_slower(call, tuning, choices, self._time(call, tuning, traffic, choice))
+        time = self._reconciled(call, tuning, choices, self._time(call, tuning, traffic, choice))
         loads = _loads(call, name, choice.protocol, traffic, time, self.efficiency)
         busy = time.transfer / self.efficiency
         phase = Phase(time.latency, busy, loads, loads.most * call.size, time.busiest)
@@ -180,16 +180,16 @@ class Nccl(Backend):
         label = f"{choice.algorithm} {choice.protocol}"
         return Plan((phase,), stages, label, _sent(call, choice.algorithm), launch)
 
-    def _no_slower(self, call: _Call, tuning: Tuning, choices: list[Choice], time: Time) -> Time:
+    def _reconciled(self, call: _Call, tuning: Tuning, choices: list[Choice], time: Time) -> Time:
         """`time` of the first of `choices`; where the network's plug-in prefers it to what NCCL's
         own estimates choose, it is no slower.  If dpsim has it slower, one of the two is wrong, by
-        as much as the other for all that is known: their mean, of logarithms."""
+        as much as the other for all that is known, so the time is their mean, of logarithms."""
         own = min(choices, key=lambda choice: choice.seconds)
         if not self.fitted or own is choices[0] or tuning.version < tables.ESTIMATES:
             return time
         other = self._time(call, tuning, _traffic(call, own), own)
-        more = (time.latency + time.transfer) / (other.latency + other.transfer)
-        return time.divided(root(more)) if more > 1.0 else time
+        taken, known = (t.latency + t.transfer / self.efficiency for t in (time, other))
+        return time.divided(root(taken / known)) if taken > known else time
 
     def _time(self, call: _Call, tuning: Tuning, traffic: Traffic, choice: Choice) -> Time:
         pair = (choice.algorithm, choice.protocol)

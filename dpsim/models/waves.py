@@ -19,7 +19,7 @@ from dpsim.core.many import each
 from dpsim.machines.devices import Device
 
 #: rows and columns of a tile, and the share of what the largest reach (NVIDIA/cutlass
-#: `media/docs/cpp/efficient_gemm.md`: threadblock tiles; shares fitted with the exponents)
+#: `media/docs/cpp/efficient_gemm.md`: threadblock tiles); shares as they stood when k was fitted
 TILES = (
     (256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.97), (128, 64, 0.85), (64, 64, 0.70),
 )  # fmt: skip
