@@ -132,10 +132,37 @@ def test_a_cell_that_contradicts_its_row_is_refused_by_line(
         gather([tmp_path / name])
 
 
-def test_sizes_of_zero_bytes_are_no_points() -> None:
-    curve = read_any(DATA / "old-layout-a100-8gpu-allreduce.log").curves[0]
+def test_sizes_of_zero_bytes_are_no_points(tmp_path: Path) -> None:
+    text = (DATA / "old-layout-a100-8gpu-allreduce.log").read_text()
+    path = tmp_path / "log.txt"
+    path.write_text(text.replace("nGpus 8", "nGpus 1"))
+    curve = read_any(path).curves[0]
     assert len(curve.points) == 32  # of 34 rows; the first two move nothing
     assert min(size for size, _, _ in curve.points) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "left"),
+    [
+        ("allreduce", 128 << 10, 16),
+        ("reduce-root-column", 128 << 10, 16),
+        ("alltoall", 2 << 20, 17),
+    ],
+)
+def test_rows_that_a_thread_takes_to_issue_to_its_gpus_say_nothing_of_links(
+    name: str, last: int, left: int
+) -> None:
+    """One thread launched for eight A100: 34 us whatever the size, and 86 of eight sends each."""
+    found = read_any(DATA / f"old-layout-a100-8gpu-{name}.log")
+    (curve,) = found.curves
+    assert min(size for size, _, _ in curve.points) == 2 * last
+    said = f"one thread issues to 8 GPUs (nGpus 8), so {left} rows up to {last:,} bytes take"
+    assert said in str(found.warnings)
+
+
+def test_threads_that_issue_to_one_gpu_keep_all_rows() -> None:
+    name = "old-layout-mpi-tagged-a100-16gpu-allreduce.log"
+    assert "nGpus" not in str(read_any(DATA / name).warnings)
 
 
 def test_every_table_of_a_log_is_read_and_repetitions_merge_by_median() -> None:

@@ -217,11 +217,20 @@ def test_a_curve_is_normal_low_or_suspicious(
         ("new-layout-gh200-8gpu-allreduce-starting-line.txt", "gh200-4", 0),
         ("new-layout-gh200-8gpu-allreduce-slow-network.txt", "gh200-4", 1),
         ("old-layout-a100-8gpu-allreduce.log", "dgx-a100", 0),
+        ("old-layout-a100-8gpu-alltoall.log", "dgx-a100", 0),
         ("new-layout-h100-8gpu-allreduce-nccl-tests-extra-header.txt", "dgx-h100", 0),
     ],
 )
 def test_real_files(cli: Cli, name: str, machine: str, code: int) -> None:
     assert cli("check-nccl", str(DATA / name), "--cluster", machine)[0] == code
+
+
+def test_json_is_judged_as_text_is(cli: Cli) -> None:
+    path = ROOT / "tests" / "data" / "files" / "nccl-tests.json"
+    code, out, _ = cli("check-nccl", str(path), "--cluster", "dgx-h100", "--json")
+    (table,) = json.loads(out)["tables"]
+    assert (table["operation"], table["ranks"], table["nodes"]) == ("all_reduce", 4, 2)
+    assert code in (0, 1)
 
 
 def test_a_switched_off_network_plugin_looks_like_sockets(cli: Cli) -> None:
@@ -268,7 +277,7 @@ def test_what_the_file_does_not_say_is_told(cli: Cli, tmp_path: Path) -> None:
     [
         ("old-layout-a100-1gpu-allreduce.log", "no curve"),
         ("hta-nccl_data.json.gz", ""),
-        ("osu-allreduce-gke-cpu-4node.out", "is no text of nccl-tests"),
+        ("osu-allreduce-gke-cpu-4node.out", "is no text of nccl-tests, nor its JSON"),
         ("nothing.txt", "no such file"),
     ],
 )

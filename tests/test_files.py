@@ -392,12 +392,34 @@ def test_a_log_as_expected_has_no_finding() -> None:
 
 
 def test_json_of_nccl_tests_is_a_curve_with_the_spread_of_its_iterations() -> None:
+    """In place, as in its text, for frameworks reduce so."""
     (curve,) = read_any(DATA / "nccl-tests.json").curves
     assert (curve.operation, curve.ranks, curve.nodes) == ("all_reduce", 4, 2)
     assert curve.points == (
-        (1048576.0, pytest.approx(60.25e-6), pytest.approx(1.5e-6)),
-        (4194304.0, pytest.approx(140e-6), 0.0),
+        (1048576.0, pytest.approx(60.5e-6), pytest.approx(1.5e-6)),
+        (4194304.0, pytest.approx(141e-6), 0.0),
     )
+
+
+def test_json_of_nccl_tests_lists_a_gpu_of_each_process_whatever_it_has(tmp_path: Path) -> None:
+    """`-t 2 -g 4`: eight GPUs each, whose first alone is listed (nccl-tests, src/util.cu); the
+    quicker row is as short as one thread takes to issue to four GPUs."""
+    document = json.loads((DATA / "nccl-tests.json").read_text())
+    document["config"] |= {"nthreads": 2, "ngpus": 4, "devices": document["config"]["devices"][::2]}
+    document["results"][0]["in_place"]["time"] = 40.0
+    path = tmp_path / "out.json"
+    path.write_text(json.dumps(document))
+    found = read_any(path)
+    (curve,) = found.curves
+    assert (curve.ranks, curve.nodes) == (16, 2)
+    assert [size for size, _, _ in curve.points] == [4194304.0]
+    assert "one thread issues to 4 GPUs (nGpus 4), so 1 row up to 1,048,576 bytes" in str(
+        found.warnings
+    )
+    document["config"]["ngpus"] = "4"
+    path.write_text(json.dumps(document))
+    with pytest.raises(Refused, match="ngpus: '4' is no number of GPUs"):
+        read_any(path)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +61,8 @@ LIKELY = 0.5
 #: how many rows the rows of one machine (small ones, large ones) count for, and how far machines
 #: of a kind scatter, as a sigma of the logarithm
 INDEPENDENT, SCATTER = 12, 0.3
+#: by how little of a logarithm a constant that no row tells of moves from its prior
+_STILL = 1e-3
 
 
 class Prior(NamedTuple):
@@ -165,6 +167,10 @@ SHARES = {
     # machine files have what NCCL counts of a link, 20 of 25 GB/s (src/graph/topo.h, SM70)
     "nvlink": (PRIORS["efficiency"].centre * 25 / 20, PRIORS["efficiency"].sigma),
 }
+#: kinds that move bytes in the same way, through sockets and through the plug-in for libfabric, and
+#: what is thought to be alike among them
+FAMILIES = (SOCKETS, ("slingshot", "efa"))
+ALIKE = ("step_ll", "step_ll128", "step_simple", "fill", "ring_fill", "gather", "flow")
 #: kinds without measurements of their own, and whose constants they take
 BORROWED = {"omni_path": "infiniband"}
 
@@ -284,7 +290,7 @@ def message_names_of(kind: str) -> list[str]:
 def start(kinds: Container[str] = KINDS) -> dict[str, float]:
     """The constants of `kinds` at their priors."""
     return {
-        named(kind, name): _prior(kind, name).centre
+        named(kind, name): known_prior(kind, name).centre
         for kind in KINDS
         if kind in kinds
         for name in names_of(kind)
@@ -305,7 +311,7 @@ def message_priors(kind: str, values: Mapping[str, float]) -> dict[str, Prior]:
     return found
 
 
-def _prior(kind: str, name: str) -> Prior:
+def known_prior(kind: str, name: str) -> Prior:
     prior = PRIORS[name.split(".")[-1]]
     if name == "floor" and kind in OUTSIDE and kind != "efa":
         return prior._replace(centre=20 * _US)
@@ -321,6 +327,26 @@ def _prior(kind: str, name: str) -> Prior:
         # better predicted with a narrow prior (0.1) than with wider ones (0.3, 1.0)
         return prior._replace(sigma=0.1)
     return prior
+
+
+def relatives(kind: str, name: str, alone: Mapping[str, float]) -> dict[str, float]:
+    """What a constant was measured to be on other kinds of its family, where each is fitted
+    `alone`: without the others."""
+    family = next((kinds for kinds in FAMILIES if kind in kinds and name in ALIKE), ())
+    found = {other: alone[f"{other}.{name}"] for other in family if other != kind}
+    return {other: value for other, value in found.items() if _moved(other, name, value)}
+
+
+def _moved(kind: str, name: str, value: float) -> bool:
+    return abs(math.log(value / known_prior(kind, name).centre)) >= _STILL
+
+
+def family_prior(kind: str, name: str, alone: Mapping[str, float]) -> Prior:
+    """The prior of a constant beside its family: the geometric mean of where it is thought to be
+    and of what it is on each of its relatives."""
+    prior = known_prior(kind, name)
+    told = [prior.centre, *relatives(kind, name, alone).values()]
+    return prior._replace(centre=math.exp(sum(map(math.log, told)) / len(told)))
 
 
 def residuals(samples: Sequence[Fitted], values: Mapping[str, float]) -> np.ndarray:
@@ -378,12 +404,40 @@ def _machine(sample: Fitted) -> tuple[str, str, str, bool]:
 
 def fit_all(
     samples: Sequence[Fitted], values: dict[str, float], kinds: Container[str] = KINDS
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Those of `kinds`: each kind alone, and then beside its family; what was found, and what each
+    was alone."""
+    alone = fit_kinds(samples, values, kinds, known_prior)
+    return fit_beside(samples, alone, kinds, alone), alone
+
+
+def fit_beside(
+    samples: Sequence[Fitted],
+    values: dict[str, float],
+    kinds: Container[str],
+    alone: Mapping[str, float],
+) -> dict[str, float]:
+    """The same of `kinds` that have a family, whose others are what they are `alone`."""
+    chosen = [kind for family in FAMILIES for kind in family if kind in kinds]
+
+    def prior(kind: str, name: str) -> Prior:
+        return family_prior(kind, name, alone)
+
+    begin = {named(k, n): prior(k, n).centre for k in chosen for n in names_of(k)}
+    return fit_kinds(samples, values | begin, chosen, prior)
+
+
+def fit_kinds(
+    samples: Sequence[Fitted],
+    values: dict[str, float],
+    kinds: Container[str],
+    prior: Callable[[str, str], Prior],
 ) -> dict[str, float]:
     """Kinds inside nodes first; the networks stand on them.  Only those of `kinds`."""
     chosen = [sample for sample in samples if isinstance(sample, Sample)]
     for kind in KINDS:
         if kind in kinds and kind not in BORROWED:
-            values = fit(chosen, kind, {n: _prior(kind, n) for n in names_of(kind)}, values)
+            values = fit(chosen, kind, {n: prior(kind, n) for n in names_of(kind)}, values)
     return _borrowed(values, names_of)
 
 
@@ -462,6 +516,7 @@ def constants_of(
     values: Mapping[str, float],
     errors: Mapping[str, float],
     prior_of: Callable[[str, str], Prior],
+    relatives_of: Callable[[str, str], Collection[str]] = lambda kind, name: (),
 ) -> dict[str, Constant]:
     """The constants with their errors, and what they rest on."""
     found = {}
@@ -470,7 +525,7 @@ def constants_of(
         prior = prior_of(kind, short)
         source = BORROWED.get(kind, kind)
         rows = [s for s in samples if _moves(s, source, short)]
-        if abs(math.log(value / prior.centre)) < 1e-3:  # no row moves it
+        if abs(math.log(value / prior.centre)) < _STILL:  # no row moves it
             rows = []
         error = value * (errors.get(f"{source}.{short}", 0.0) if rows else prior.sigma)
         if _told_apart(prior, short):  # draws of series keep the prior, and with it the value
@@ -480,7 +535,7 @@ def constants_of(
             error=float(f"{error:.2g}"),
             unit=prior.unit,
             meaning=prior.meaning,
-            fitted_on=_told(kind, short, rows, prior),
+            fitted_on=_told(kind, short, rows, prior, relatives_of(kind, short)),
             n=len(rows),
         )
     return found
@@ -502,8 +557,10 @@ def _told_apart(prior: Prior, name: str) -> bool:
     return name == "efficiency" and prior.sigma < PRIORS[name].sigma
 
 
-def _told(kind: str, name: str, rows: Sequence[Fitted], prior: Prior) -> str:
-    """What the constant `name` of `kind` rests on; `rows` moved it."""
+def _told(
+    kind: str, name: str, rows: Sequence[Fitted], prior: Prior, others: Collection[str]
+) -> str:
+    """What the constant `name` of `kind` rests on; `rows` moved it, `others` its prior."""
     if rows:
         what = " of all-to-alls" if name.startswith("message") else ""
         series = len({s.row.series for s in rows})
@@ -521,6 +578,12 @@ def _told(kind: str, name: str, rows: Sequence[Fitted], prior: Prior) -> str:
             "no measurement; that of other collectives on this kind, with the prior's width "
             f"{prior.sigma:g} as error"
         )
+    if others:
+        names = " and ".join(sorted(others))
+        return (
+            f"no measurement; the geometric mean of what it is on {names} and of a prior, with the "
+            f"prior's width {prior.sigma:g} as error"
+        )
     return f"no measurement; the prior, with its width {prior.sigma:g} as error"
 
 
@@ -532,6 +595,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=("messages",))
     parser.add_argument("--kinds", type=lambda text: set(text.split(",")), default=set(KINDS))
     options = parser.parse_args(arguments)
+    options.kinds |= {k for family in FAMILIES if options.kinds & {*family} for k in family}
     samples, refused = samples_of(read_collectives(options.table).rows)
     samples = [sample for sample in samples if sample.kind in options.kinds]
     for reason, count in sorted(refused.items()):
@@ -579,12 +643,18 @@ def _fitted(
     begin = {name: c.value for name, c in others.items()} | start(kinds)
     tuned = [sample for sample in samples if isinstance(sample, Sample)]
     chosen = [sample for sample in fitting if isinstance(sample, Sample)]
-    values = fit_all(chosen, begin, kinds)
+    values, alone = fit_all(chosen, begin, kinds)
     print("NCCL's own estimates:", report(tuned, values, bare=True), sep="\n")
     print("fitted:", report(tuned, values), sep="\n")
-    errors = errors_of(chosen, values, times, lambda drawn, v: fit_all(drawn, v, kinds))
+    errors = errors_of(chosen, values, times, lambda drawn, v: fit_all(drawn, v, kinds)[0])
     own = start(kinds)
-    return constants_of(chosen, {n: v for n, v in values.items() if n in own}, errors, _prior)
+    return constants_of(
+        chosen,
+        {name: value for name, value in values.items() if name in own},
+        errors,
+        lambda kind, name: family_prior(kind, name, alone),
+        lambda kind, name: relatives(kind, name, alone),
+    )
 
 
 def _with_borrowers(kinds: Container[str]) -> list[str]:

@@ -71,21 +71,13 @@ def thinned(samples: Iterable[Fitted], every: int) -> list[Fitted]:
     ]
 
 
-def fitted(
-    samples: Sequence[Fitted], kinds: set[str], values: dict[str, float]
-) -> dict[str, float]:
-    """`values` with the constants of `kinds` fitted to `samples`, from their priors."""
-    begin = values | fit_nccl.start(kinds)
-    values = fit_nccl.fit_all([s for s in samples if s.kind in kinds], begin, kinds)
-    return fit_nccl.fit_messages([s for s in samples if s.kind in kinds], values, kinds)
-
-
 def left_out(
     samples: Sequence[Fitted], machines: dict[int, str], tell: Callable[[str], None]
 ) -> list[Scored]:
     """Every row with and without its machine in the fit."""
     every = {s.kind for s in samples}
-    whole = fitted(samples, every, fit_nccl.start())
+    whole, alone = fit_nccl.fit_all(samples, fit_nccl.start(), every)
+    whole = fit_nccl.fit_messages(samples, whole, every)
     found = []
     for machine in sorted(set(machines.values())):
         own = [s for s in samples if machines[s.row.line] == machine]
@@ -93,10 +85,23 @@ def left_out(
             continue
         tell(machine)
         others = [s for s in samples if machines[s.row.line] != machine]
-        values = fitted(others, {s.kind for s in own}, whole)
+        values = _without(others, {s.kind for s in own}, whole, alone)
         logs = fit_nccl.residuals(own, values), fit_nccl.residuals(own, whole)
         found += [Scored(machine, *each) for each in zip(own, *map(list, logs), strict=True)]
     return found
+
+
+def _without(
+    others: Sequence[Fitted], kinds: set[str], whole: dict[str, float], alone: dict[str, float]
+) -> dict[str, float]:
+    """The constants of `kinds` fitted to `others`, from their priors, and all else as in `whole`;
+    their families are what each other kind is `alone`, for that has not seen the machine either."""
+    chosen = [s for s in others if s.kind in kinds]
+    alone = fit_nccl.fit_kinds(chosen, alone | fit_nccl.start(kinds), kinds, fit_nccl.known_prior)
+    own = fit_nccl.start(kinds)
+    values = whole | {name: alone[name] for name in own}
+    values = fit_nccl.fit_beside(chosen, values, kinds, alone)
+    return fit_nccl.fit_messages(chosen, values, kinds)
 
 
 def off(logs: Iterable[float]) -> float:

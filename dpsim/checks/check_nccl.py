@@ -24,6 +24,7 @@ from dpsim.core.record import Refused
 from dpsim.measurements.findings import Curve, merged
 from dpsim.measurements.readers import HEAD_BYTES, content, read_any
 from dpsim.measurements.readers.nccl_tests import NcclTests
+from dpsim.measurements.readers.nccl_tests_json import NcclTestsJson
 from dpsim.predict.collective import Line, RankGroup, Setup, unmodelled
 
 SCHEMA_VERSION = 1
@@ -100,8 +101,9 @@ def check(
     Raises Refused where the file is no such text, or does not fit the machine.
     """
     found = read_any(path).told(operation, ranks, nodes)
-    if not NcclTests().claims(path, content(path, HEAD_BYTES)):
-        raise Refused(f"{path.name}: is no {NcclTests.accepts}")
+    head = content(path, HEAD_BYTES)
+    if not any(reader().claims(path, head) for reader in (NcclTests, NcclTestsJson)):
+        raise Refused(f"{path.name}: is no {NcclTests.accepts}, nor its JSON (-J)")
     if not found.curves:
         raise Refused(f"{path.name}: has no curve of a collective; text of nccl-tests is needed")
     known = [c for c in found.curves if c.operation is None or not unmodelled(c.operation)]

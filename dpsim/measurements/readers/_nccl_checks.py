@@ -17,6 +17,9 @@ _WIDTHS = {
     "half": 2, "bfloat16": 2, "float": 4, "double": 8,
     "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1,
 }  # fmt: skip
+#: operations whose times in place are those of frameworks: DDP's buckets, and FSDP2's all-gather
+#: into its own output
+IN_PLACE = ("all_reduce", "all_gather", "broadcast")
 #: half of the last digit, and what binary fractions may be off when they are rounded to it
 _HALF = 0.501
 

@@ -24,12 +24,14 @@ from dpsim.core.units import decimal, parse
 from dpsim.measurements.findings import Curve, Findings, Point, unique
 from dpsim.measurements.readers import Reader, text_content
 from dpsim.measurements.readers._nccl_checks import (
+    IN_PLACE,
     Printed,
     Timed,
     check_bandwidth,
     check_bus,
     check_sizes,
 )
+from dpsim.measurements.readers._nccl_issue import of_links
 
 #: tags of mpirun, which may cut into a line, of srun, and times that log collectors add
 _TAG = re.compile(
@@ -37,6 +39,7 @@ _TAG = re.compile(
 )
 _HEADER = re.compile(r"^#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
+_THREADS = re.compile(r"^#\s*nThread\s+\d+\s+nGpus\s+(\d{1,4})\b")
 _AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(\S+)")
 _MARK = re.compile(
     r"\b(?:all_reduce|all_gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv)_perf\b"
@@ -51,7 +54,6 @@ _NAMES = {
     "alltoall": "all_to_all", "all_to_all": "all_to_all",
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
-_IN_PLACE = ("all_reduce", "all_gather", "broadcast")
 _COUNT = re.compile(r"[0-9]{1,18}")
 #: both times of a row that differ by more than this are no two measurements of one thing
 _OUTLIER = 3.0
@@ -83,6 +85,7 @@ class _Table:
     columns: list[str]
     program: str | None
     ranks: dict[int, str]
+    per_thread: int = 1
     rows: list[_Row] = field(default_factory=list)
     average: float | None = None
     warnings: list[str] = field(default_factory=list)
@@ -128,18 +131,20 @@ def _tables(lines: list[str]) -> tuple[list[_Table], str | None]:
     tables: list[_Table] = []
     ranks: dict[int, str] = {}
     program = device = None
-    open_ = False
+    per_thread, open_ = 1, False
     for number, raw in enumerate(lines, 1):
         line = _bare(raw)
         if named := _PROGRAM.search(line):
             program = named[1]
+        if started := _THREADS.match(line):
+            per_thread = int(started[1])
         if line.startswith("# Using devices"):
             ranks = {}
         elif found := _RANK.match(line):
             ranks[int(found[1][:9])] = found[2]
             device = found[3].strip() or device
         elif _HEADER.match(line):
-            tables.append(_Table(line.lstrip("# ").split(), program, ranks))
+            tables.append(_Table(line.lstrip("# ").split(), program, ranks, per_thread))
             open_ = True
         elif open_ and re.match(r"#\s+\(B\)", line) and "(us)" not in line:
             raise Refused(f"line {number}: times are not in us")
@@ -228,9 +233,10 @@ def _curve(table: _Table, name: str) -> Curve | None:
         for row in rows:
             check_bus(row.line, factor, row.timed)
     nodes = len(set(table.ranks.values())) if listed else None
-    column = 0 if operation not in _IN_PLACE else -1
-    points = tuple(_point(table, row, column) for row in rows)
-    return Curve(operation, ranks, nodes, points)
+    column = 0 if operation not in IN_PLACE else -1
+    points, said = of_links([_point(table, row, column) for row in rows], table.per_thread)
+    table.warnings += [said] if said else []
+    return Curve(operation, ranks, nodes, points) if points else None
 
 
 def _check_whole(table: _Table) -> None:

@@ -1,28 +1,32 @@
 """Reader of what nccl-tests writes with ``-J FILE``.
 
-Layout (NVIDIA/nccl-tests 2.19.6 src/util.cu): ``version``, ``args``, ``env``, ``nccl_version``,
-``config``, ``devices`` (rank, hostname, device_info) and ``results``: size, count, type, redop,
-root, ``out_of_place`` and ``in_place`` with time or cpu_time [us], alg_bw, bus_bw [GB/s], nwrong;
-with ``-I 1`` also ``…_per_iter`` with stdev_us.  Values that are no number are written as "nan".
+Layout (NVIDIA/nccl-tests at 0fdb00a3, src/util.cu): ``version``, ``args``, ``env``,
+``nccl_version``, ``config`` (nthreads, ngpus, and in it ``devices``: rank, hostname, device_info of
+the first GPU of each process) and ``results``: size, count, type, redop, root, ``out_of_place`` and
+``in_place`` with time or cpu_time [us], alg_bw, bus_bw [GB/s], nwrong; with ``-I 1`` also
+``…_per_iter`` with stdev_us.  Values that are no number are written as "nan".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpsim.core.record import Refused
 from dpsim.measurements.findings import Curve, Findings, Point
 from dpsim.measurements.readers import Reader, json_content, opens_json
+from dpsim.measurements.readers._nccl_checks import IN_PLACE
+from dpsim.measurements.readers._nccl_issue import of_links
 
 _OPERATIONS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "alltoall": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
+#: most threads of a process, and most GPUs of one
+_MOST_GPUS = 1024
 _ARGUMENTS = re.compile(rb'"args"\s*:\s*\[')
-_IN_PLACE = ("all_gather", "reduce_scatter")
 
 
 class NcclTestsJson(Reader):
@@ -40,8 +44,9 @@ class NcclTestsJson(Reader):
         if not isinstance(results, list) or not results:
             raise Refused("results: a list of rows is needed; the test was cut short")
         operation = _operation(data)
-        devices = [d for d in data.get("devices") or () if isinstance(d, Mapping)]
-        ranks, nodes = len(devices) or None, len({str(d.get("hostname")) for d in devices}) or None
+        processes, threads, gpus = _processes(data)
+        ranks = len(processes) * threads * gpus or None
+        nodes = len({str(d.get("hostname")) for d in processes}) or None
         if ranks == 1:
             raise Refused("1 rank moves nothing")
         warnings: list[str] = []
@@ -56,9 +61,27 @@ class NcclTestsJson(Reader):
         notes = (
             f"nccl-tests, JSON: {len(points)} rows" + (f", NCCL {version}" if version else ""),
         )
-        device = next((str(d["device_info"]) for d in devices if d.get("device_info")), None)
-        curve = Curve(operation, ranks, nodes, tuple(points))
-        return Findings(path.name, (curve,), device=device, warnings=tuple(warnings), notes=notes)
+        device = next((str(d["device_info"]) for d in processes if d.get("device_info")), None)
+        kept, said = of_links(points, gpus)
+        warnings += [said] if said else []
+        curves = (Curve(operation, ranks, nodes, kept),) if kept else ()
+        return Findings(path.name, curves, device=device, warnings=tuple(warnings), notes=notes)
+
+
+def _processes(data: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int, int]:
+    """The first GPU of each process, how many threads each has, and how many GPUs each of these.
+
+    Files that list `devices` beside `config` are taken, too."""
+    found = data.get("config")
+    config: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    listed = config.get("devices") or data.get("devices") or ()
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise Refused(f"devices: {str(listed)[:40]!r} is no list")
+    counts = [config.get(name, 1) for name in ("nthreads", "ngpus")]
+    for name, count in zip(("nthreads", "ngpus"), counts, strict=True):
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_GPUS:
+            raise Refused(f"config: {name}: {str(count)[:40]!r} is no number of GPUs of a process")
+    return [each for each in listed if isinstance(each, Mapping)], counts[0], counts[1]
 
 
 def _operation(data: Mapping[str, Any]) -> str | None:
@@ -77,7 +100,7 @@ def _point(row: Any, number: int, operation: str | None, warnings: list[str]) ->
     if not isinstance(row, Mapping):
         raise Refused(f"{where}: a mapping is needed")
     size = _number(row.get("size"), f"{where}: size")
-    place = "in_place" if operation in _IN_PLACE else "out_of_place"
+    place = "in_place" if operation in IN_PLACE else "out_of_place"
     timed = row.get(place) or row.get("in_place") or row.get("out_of_place")
     if not isinstance(timed, Mapping):
         raise Refused(f"{where}: no {place} with a time")
