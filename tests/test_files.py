@@ -279,6 +279,17 @@ def test_a_tokenizers_name_tells_how_many_words_there_are(tmp_path: Path) -> Non
     assert any("model.vocabulary: 32000" in e.text for e in assumed.entries if e.how == "assumed")
 
 
+@pytest.mark.parametrize(
+    ("flag", "made_up"), [("--mock-data", True), ("--mock-data true", True), ("", False)]
+)
+def test_samples_that_are_made_up_are_said_so(tmp_path: Path, flag: str, made_up: bool) -> None:
+    """NVIDIA/Megatron-LM megatron/training/arguments.py has `--mock-data` for them."""
+    path = written(tmp_path, PRETRAIN.rstrip() + f" {flag}\n", "pretrain.sh")
+    found = brought.bring([path], Wishes(machine="dgx-h100"), load)
+    assert found.document is not None
+    assert found.document.get("input") == ({"synthetic": True} if made_up else None)
+
+
 def test_dimensions_beside_a_model_that_is_asked_for_are_told_and_compared(tmp_path: Path) -> None:
     path = written(tmp_path, PRETRAIN, "pretrain.sh")
     found = brought.bring([path], Wishes(machine="dgx-h100", model="llama-3-8b"), load)

@@ -106,6 +106,30 @@ def test_what_is_left_without_gpudirect_rests_on_machines_without_it() -> None:
     assert (told.n, told.fitted_on[-13:]) == (11, "of 2 machines")
 
 
+def test_a_kind_is_thought_to_be_what_its_relatives_are() -> None:
+    """The geometric mean of the prior and of those that were measured: 1, 6 and 3 of latencies."""
+    alone = fit_nccl.start() | {"gvnic.step_ll": 6.0, "slingshot_ip.step_ll": 3.0}
+    found = fit_nccl.family_prior("ethernet", "step_ll", alone)
+    assert found.centre == pytest.approx(18.0 ** (1 / 3))
+    assert found.sigma == fit_nccl.PRIORS["step_ll"].sigma
+    own = fit_nccl.family_prior("gvnic", "step_ll", alone)
+    assert own.centre == pytest.approx(3.0**0.5), "not by what itself was measured to be"
+    for kind, name in (("infiniband", "step_ll"), ("ethernet", "floor"), ("efa", "step_ll")):
+        known = fit_nccl.known_prior(kind, name)
+        assert fit_nccl.family_prior(kind, name, alone | {f"{kind}.{name}": 7.0}) == known
+    assert fit_nccl.relatives("ethernet", "step_simple", alone) == {}, "nobody moved it"
+
+
+def test_sockets_that_nobody_measured_are_as_slow_as_others() -> None:
+    """NCCL's table has an InfiniBand hop for them all; both that were measured take longer."""
+    known = constants.shipped("nccl")
+    for name in ("step_ll", "step_simple"):
+        measured = [known[f"{kind}.{name}"].value for kind in ("gvnic", "slingshot_ip")]
+        for kind in ("ethernet", "ipoib"):
+            assert 1.2 < known[f"{kind}.{name}"].value < max(measured)
+            assert "gvnic and slingshot_ip" in known[f"{kind}.{name}"].fitted_on
+
+
 def test_every_kind_has_constants_of_messages() -> None:
     known = constants.shipped("nccl")
     for kind in (*fit_nccl.INSIDE, *fit_nccl.OUTSIDE):

@@ -20,6 +20,7 @@ from dpsim.compile.program import Cast, Op, Program
 from dpsim.core import constants
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Refused, build
+from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.machine import device_names, load_device, load_machine
 from dpsim.machines.topology import Topology
@@ -274,6 +275,31 @@ def test_sockets_are_limited_by_their_connections() -> None:
     assert full < one
     rdma = machine("rack-100gbe", 2, gpus_per_node=1, inter_node_kind="infiniband")
     assert seconds(rdma, 2.0**30) < 0.6 * one
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind", "version", "opened"),
+    [
+        ("p4d.24xlarge", "ethernet", "2.4", 16),
+        ("p4d.24xlarge", "ethernet", "2.3", 1),
+        ("dgx-a100", "ethernet", "", 1),
+        ("dgx-a100", "gvnic", "2.5", 4),
+        ("dgx-a100", "gvnic", "2.4", 1),
+    ],
+)
+def test_connections_are_opened_by_whose_adapters_there_are(
+    machine: str, kind: NetworkKind, version: str, opened: int
+) -> None:
+    """Two threads with eight each over Amazon's, four with one over Google's: NVIDIA/nccl 2.4.8 and
+    2.5.6 src/transport/net_socket.cc.  So many are enough for 100 Gbit/s, and one is not."""
+    there = load_machine(machine).topology(
+        2, gpus_per_node=8, nics_per_node=1, inter_node_kind=kind, inter_node_bandwidth=12.5e9
+    )
+    for operation in ("all_reduce", "all_to_all"):
+        told = seconds(there, 2.0**30, operation, version=version)
+        assert told == seconds(there, 2.0**30, operation, version=version, sockets=opened)
+        less = seconds(there, 2.0**30, operation, version=version, sockets=1)
+        assert (told < less) == (opened > 1 and operation == "all_reduce")
 
 
 @pytest.mark.parametrize(("kind", "part"), [("ipoib", "training"), ("slingshot_ip", "nccl")])

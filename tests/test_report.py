@@ -32,7 +32,7 @@ from dpsim.predict.point import Point, computed
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.report.curve import bounds, make_figure
 from dpsim.report.explained import condensed, print_explanation
-from dpsim.report.points import run_columns
+from dpsim.report.points import run_columns, settings
 from dpsim.report.run import FILES, print_run, write_all
 from dpsim.report.sentences import advice_text, headline, scaling_title, sentences
 from dpsim.report.text import brief
@@ -155,6 +155,12 @@ def test_several_settings_are_several_lines(tmp_path: Path) -> None:
         "collective.bandwidth = 1 GB/s",
         "collective.bandwidth = 10 GB/s",
     ]
+
+
+def test_settings_are_written_as_files_have_them(tmp_path: Path) -> None:
+    answer = toy(tmp_path, sweep="{cluster.ranks: [4], input: [null, {synthetic: true}]}").answer
+    shown = [settings(point, short=True) for point in answer.points]
+    assert shown == ["input=null", "input=synthetic=true"]
 
 
 def test_axes_say_scaling_units_and_real_counts(tmp_path: Path) -> None:

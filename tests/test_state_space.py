@@ -14,6 +14,7 @@ import dpsim.models
 from dpsim.compile.context import Context, splitting
 from dpsim.core.record import Refused
 from dpsim.models import Model
+from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.models.huggingface import read_config
 from dpsim.models.split import accept_tensor, tensor_part
 from dpsim.models.state_space_layers import Scan
@@ -102,6 +103,14 @@ def test_latent_experts_are_sent_their_own_width() -> None:
     assert layer.routed == 512 * 1024
     assert layer.parameters == 512 * 2 * 1024 * 2688
     assert layer.forward_flop == 2 * 512 * 22 * 2 * 1024 * 2688
+
+
+def test_a_sequence_of_one_token_is_split_and_an_image_is_not() -> None:
+    """By what a model is made of, not by how long its sequences are."""
+    llama = json.loads((CONFIGS / "llama-3-8b.json").read_text())
+    accept_tensor(read(llama, 1), 8)
+    with pytest.raises(Refused, match="resnet50 is not split: tensor parallelism is modelled for"):
+        accept_tensor(ResNet50().model(), 2)
 
 
 def test_ranks_share_heads_and_groups_of_a_scan() -> None:

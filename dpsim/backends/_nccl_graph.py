@@ -44,6 +44,7 @@ class NcclGraph:
     staged            GPUs of a node reach each other through its memory only
     hosted            NICs don't reach the GPUs' memory: what leaves a node goes through its host
     capability        of the GPUs, NVIDIA's times ten; 0: none is stated
+    adapters          whose network adapters the nodes have, as topologies say
     crossing          what a scenario says of the way between nodes
     """
 
@@ -67,6 +68,7 @@ class NcclGraph:
     staged: bool = False
     hosted: bool = False
     capability: int = 0
+    adapters: str = ""
     crossing: Crossing = AS_IT_IS
 
     @property
@@ -105,8 +107,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
     nodes = len(members_of(ranks, topology).nodes)
     arch = tables.architecture(topology.compute_capability)
     inner, outer = _hops(topology, found)
-    inside = _slowest_inside(topology, inner)
-    outside = _outside(topology, outer)
+    inside, outside = _slowest_inside(topology, inner), _outside(topology, outer)
     local = _local_bandwidth(topology, ranks)
     efa, capability = _efa(outside, topology.compute_capability), topology.compute_capability
     if nodes == 1:
@@ -138,6 +139,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
         staged=topology.fabric.staged and inside == "pcie",
         hosted=not topology.gpudirect,
         capability=capability,
+        adapters=topology.adapters,
         crossing=topology.crossing,
     )
 

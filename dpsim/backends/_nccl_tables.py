@@ -116,6 +116,19 @@ INTER_SPEEDS = (
 )
 
 
+#: TCP connections that NCCL opens for one of its own by the adapter's vendor, and the version from
+#: which on: Amazon's have two threads with eight each, Google's four with one
+#: (2.4.8 and 2.5.6 src/transport/net_socket.cc; 2.30.7 is the same)
+_AMAZON, _GOOGLE = (16, (2, 4)), (4, (2, 5))
+
+
+def opened(adapters: str, kind: str, version: tuple[int, int]) -> int:
+    """How many TCP connections NCCL opens by itself for one that a channel has, over links of
+    `kind` with such `adapters`."""
+    many, first = _GOOGLE if kind == "gvnic" else _AMAZON if adapters == "amazon" else (1, OLDEST)
+    return many if version >= first else 1
+
+
 def era_of(version: tuple[int, int]) -> Era:
     """The constants of `version`; those of 2.8 stand for the versions before it."""
     return [era for era in ERAS if era.since <= version][-1]

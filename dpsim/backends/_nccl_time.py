@@ -35,8 +35,8 @@ from functools import cache
 from typing import NamedTuple
 
 from dpsim.backends import Edge
+from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import NcclGraph
-from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
 from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, SOCKETS, Hops, Tuning
 from dpsim.core import constants
@@ -101,9 +101,10 @@ def predicted(
     operation: str,
     choice: tuple[str, str],
     size: float,
-    sockets: int = 1,
+    sockets: int | None = None,
 ) -> Time:
-    """The time of `operation` on `size` bytes carried out by `choice` (algorithm, protocol)."""
+    """The time of `operation` on `size` bytes carried out by `choice` (algorithm, protocol);
+    `sockets`: TCP connections for each that a channel has; None: as many as NCCL opens."""
     algorithm, protocol = choice
     graph = tuning.graph
     share = {kind: reached(fitted, kind, algorithm, protocol) for kind in traffic.paces}
@@ -119,7 +120,8 @@ def predicted(
     pace, busiest = traffic.paces[slowest]
     transfer = size * pace / share[slowest]
     if graph.outside in SOCKETS:
-        flows = tuning.connections * sockets
+        opened = sockets or tables.opened(graph.adapters, graph.outside, tuning.version)
+        flows = tuning.connections * opened
         transfer = max(transfer, size * traffic.nic / (flows * fitted.of(graph.outside, "flow")))
     latency = path_latency(fitted, tuning, operation, choice)
     fill = 0.0
@@ -171,7 +173,7 @@ def path_latency(
     """Latency of the critical path [s]; the hardware's, hence by the newest version's table."""
     algorithm, protocol = choice
     graph = tuning.graph
-    newest = Tuning(graph, NEWEST, tuning.post)
+    newest = Tuning(graph, tables.NEWEST, tuning.post)
     steps, hops = newest.steps(algorithm, protocol), _hops(newest, operation, algorithm)
     total, longer = 0.0, 0.0
     if hops.inside and graph.inside:

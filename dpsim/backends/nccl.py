@@ -91,7 +91,8 @@ class Nccl(Backend):
     launch      time before any byte moves [s]; left out: the fitted one of the kind of link
     efficiency  a factor on the fitted share of the links' bandwidth (a measured machine's own)
     channels    most channels (NCCL_MAX_NCHANNELS); 0: as many as NCCL's search finds
-    sockets     TCP connections per channel (NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD)
+    sockets     TCP connections per channel (NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD); left
+                out: 16 over Amazon's adapters, 4 over Google's, else 1, as NCCL opens them
     fitted      whether times use the fitted constants; without them, they are NCCL's estimates
     sharp       InfiniBand switches add: there is the plug-in, and NCCL_COLLNET_ENABLE=1 is set.
                 NVLS then spans nodes (as nvls_sharp); groups inside a node go on without
@@ -103,7 +104,7 @@ class Nccl(Backend):
     launch: units.Seconds | None = None
     efficiency: units.Factor = 1.0
     channels: Natural = 0
-    sockets: Sockets = 1
+    sockets: Sockets | None = None
     fitted: bool = True
     sharp: bool = False
 
@@ -223,7 +224,9 @@ class Nccl(Backend):
             return Plan(phases, make, "direct", sent, self.launch or 0.0)
         if not self.fitted:
             raise Refused(f"NCCL has no estimate of {call.operation}: its tuner knows no messages")
-        time = messages.predicted(shipped(), found, call.size, self.sockets)
+        known = call.topology.adapters, found.away, version_of(self.version)
+        sockets = self.sockets or tables.opened(*known)
+        time = messages.predicted(shipped(), found, call.size, sockets)
         if found.between:
             longer = call.topology.crossing.added(time.latency)
             time = time._replace(latency=time.latency + longer)

@@ -20,7 +20,7 @@ from dpsim.cli.options import (
 )
 
 PLACE = 70
-File = Annotated[Path, argument("The text that nccl-tests printed.", "FILE")]
+File = Annotated[Path, argument("What nccl-tests printed, or its JSON (-J).", "FILE")]
 Out = Annotated[Where, out_option("Write JSON and page there.")]
 
 

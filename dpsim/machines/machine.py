@@ -6,7 +6,7 @@ import dataclasses
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.files import stamp
@@ -30,7 +30,8 @@ class Machine:
 
     `gpus_per_node` and `nics_per_node` are the defaults of :meth:`topology`; `host_power` is what a
     node draws without its devices [W], 0 where unknown, as is its `host_memory` [B]; `cores` are
-    those of a node and `storage` is in each, None where unknown; `sources` maps the path of a
+    those of a node and `storage` is in each, None where unknown; `adapters` says where network
+    adapters are Amazon's, over which NCCL opens more TCP connections; `sources` maps the path of a
     field ("node.nvlink.bandwidth", or a prefix of it) to the citation of its value.
     """
 
@@ -45,6 +46,7 @@ class Machine:
     storage: Storage | None = None
     node: Annotated[NodeFabric, plugins.Plugin("fabrics", "family")]
     network: Annotated[Network, plugins.Plugin("fabrics", "family")] | None = None
+    adapters: Literal["", "amazon"] = ""
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,8 +111,7 @@ class Machine:
         routing: Routing | None = None,
         seed: int = 0,
     ) -> Topology:
-        """`nodes` of these nodes, with some values replaced.  Refused, naming the field of the
-        scenario, where this machine has no such value.
+        """`nodes` of these nodes with some values replaced; Refused where it has no such value.
 
         inter_node_bandwidth  of each NIC, one way [B/s]; the PCIe slot of the NIC stays as it is
         inter_node_kind       what the NICs and switches are; their bandwidth stays as it is
@@ -134,6 +135,7 @@ class Machine:
             compute_capability=self.device.compute_capability,
             gpudirect=self.device.gpudirect,
             crossing=way,
+            adapters=self.adapters,
         )
 
 

@@ -72,6 +72,7 @@ class Topology:
     compute_capability  of its GPUs, NVIDIA's times ten (H100: 90), or 0 where there is none
     gpudirect  whether NICs reach the memory of its GPUs
     crossing  for models whose steps between nodes were not fitted on these cables
+    adapters  whose network adapters its nodes have, where libraries ask: "amazon", or ""
 
     Everything is computed on first use.  Routes and links need one node and the cables only, so
     that a machine of thousands of nodes stays cheap until someone asks for its whole `graph`.
@@ -89,6 +90,7 @@ class Topology:
         compute_capability: int = 0,
         gpudirect: bool = True,
         crossing: Crossing = AS_IT_IS,
+        adapters: str = "",
     ) -> None:
         if nodes > 1 and (network is None or nics == 0):
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
@@ -97,7 +99,7 @@ class Topology:
         self.known: dict[Hashable, Any] = {}  # what was worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
         self.compute_capability, self.gpudirect = compute_capability, gpudirect
-        self.crossing = crossing
+        self.crossing, self.adapters = crossing, adapters
         self.ranks = nodes * gpus if ranks is None else ranks
         if not 1 <= self.ranks <= nodes * gpus:
             message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"
@@ -176,6 +178,7 @@ class Topology:
             compute_capability=self.compute_capability,
             gpudirect=self.gpudirect,
             crossing=self.crossing,
+            adapters=self.adapters,
         )
 
     @property

@@ -149,7 +149,7 @@ def accept_tensor(model: Model, ranks: int) -> None:
     megatron/core/transformer/transformer_config.py checks both); of a scan each has whole heads
     and groups (`megatron/core/ssm/mamba_mixer.py`)."""
     where = ("parallel", "tensor")
-    if ranks > 1 and model.tokens == 1 and model.layers[0].forward is None:
+    if ranks > 1 and _whole(model):
         message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
         raise Refused(message, where)
     for layer in model.layers:
@@ -166,6 +166,13 @@ def accept_tensor(model: Model, ranks: int) -> None:
             f"{model.name} do not split over {ranks} ranks; {', '.join(map(str, fitting))} would",
             where,
         )
+
+
+def _whole(model: Model) -> bool:
+    """Whether nothing in `model` has heads or experts, nor times of its own; lengths tell nothing,
+    for a sequence may be one token long."""
+    split = any(layer.attended or layer.scan or layer.experts for layer in model.layers)
+    return model.tokens == 1 and not split and model.layers[0].forward is None
 
 
 def _whole_heads(work: AttentionWork, ranks: int) -> bool:

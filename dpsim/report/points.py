@@ -42,6 +42,9 @@ def place(point: Point) -> str:
 
 
 def _setting(value: object) -> str:
+    """`value` as a file has it."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
     if isinstance(value, dict):
         return " ".join(f"{clean(key)}={_setting(item)}" for key, item in value.items())
     return clean(value)

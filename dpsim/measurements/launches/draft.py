@@ -15,7 +15,7 @@ from dpsim.models.section import needs_length
 #: sections in the order in which people read them
 _ORDER = (
     "title", "model", "cluster", "parallel", "context", "schedule", "strategy", "compression",
-    "collective", "batch", "precision", "optimizer", "execution", "recompute",
+    "collective", "batch", "precision", "optimizer", "execution", "recompute", "input",
 )  # fmt: skip
 #: tokens of a sequence where neither the file nor the user says them
 _TOKENS = 2048
@@ -85,7 +85,8 @@ class Draft:
             self.assume("cluster.nodes", 1, "the file doesn't say how many")
         if self.get("batch") is None:
             self.assume("batch.per_device", 1, "the file doesn't say how large a batch is")
-        document = {key: self.document[key] for key in _ORDER if self.document.get(key)}
+        keys = [*_ORDER, *(key for key in self.document if key not in _ORDER)]
+        document = {key: self.document[key] for key in keys if self.document.get(key)}
         cluster = document["cluster"]
         document["cluster"] = {"machine": cluster["machine"], **cluster}
         return Account(self.file, self.kind, capped(self.entries), "scenario", document,
