@@ -69,6 +69,7 @@ def combine(
         "nics_per_node": len(nics),
         "node": node,
         **({"network": network} if network is not None else {}),
+        **({"adapters": "amazon"} if _amazons(ledger, nics) else {}),
         "sources": _sources(ledger.told, node, network),
     }
     taken = next(t.source for t in ledger.told if t.path == "node.host.layout")
@@ -97,6 +98,11 @@ def _nics(ledger: Ledger) -> tuple[Nic, ...] | None:
         return tuple(Nic(f"nic{i}") for i in range(ledger.like.nics_per_node))
     ledger.lacks("nics_per_node", "no NIC can be told as such")
     return None
+
+
+def _amazons(ledger: Ledger, nics: Sequence[Nic]) -> bool:
+    """Whether the NICs are, or those of the preset where the files name none."""
+    return any(nic.amazon for nic in nics) or getattr(ledger.like, "adapters", "") == "amazon"
 
 
 def _network(ledger: Ledger, nics: Sequence[Nic]) -> Document | None:

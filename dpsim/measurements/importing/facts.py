@@ -31,7 +31,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Nic:
-    """One port of a network card; `speed` is its line rate, one way [B/s]."""
+    """One port of a network card, `amazon`'s or another's; `speed` is its line rate, one way
+    [B/s]."""
 
     name: str
     place: Place | None = None
@@ -39,6 +40,7 @@ class Nic:
     kind: NetworkKind | None = None
     gpudirect: bool | None = None
     port: int | None = None
+    amazon: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,14 @@ FORMAT = "NCCL topology XML"
 #: NCCL's own limits: src/graph/topo.h (nodes) and src/graph/xml.h (attributes, text)
 MAX_NODES, MAX_ATTRIBUTES, MAX_TEXT = 256, 16, 255
 #: PCI bridges are nested a few levels deep; RCCL's deepest model file has 8
-MAX_DEPTH = 32
-MAX_CHARACTERS = 1_000_000
+MAX_DEPTH, MAX_CHARACTERS = 32, 1_000_000
 
 #: one PCIe lane by its transfer rate, in units of 100 Mbit/s: src/graph/topo.cc, kvDictPciGen
 _LANES = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
 #: elements of the format; others are refused, for a file with them is not what NCCL reads
 _KNOWN = frozenset(("system", "cpu", "pci", "gpu", "nvlink", "xgmi", "c2c", "nic", "net"))
-_SWITCH_CLASS = "0x0680"
-#: what a GPU is by PCI class: display (VGA, 3D, other) and AMD's processing accelerators
-_GPU_CLASSES, _NIC_CLASS = ("0x03", "0x12"), "0x02"
+#: by PCI class; GPUs are display (VGA, 3D, other) and AMD's processing accelerators
+_SWITCH_CLASS, _NIC_CLASS, _GPU_CLASSES = "0x0680", "0x02", ("0x03", "0x12")
 
 
 @dataclass
@@ -49,6 +47,11 @@ class Element:
 
     def get(self, key: str) -> str:
         return self.attributes.get(key, "").strip()
+
+    @property
+    def amazons(self) -> bool:
+        """Whether it is a network card of Amazon's."""
+        return self.get("vendor").lower() == "0x1d0f" and self.get("class").startswith(_NIC_CLASS)
 
     def named(self, *names: str) -> list[Element]:
         return [child for child in self.children if child.name in names]
@@ -232,7 +235,8 @@ class _Reading:
             self.nets.append(
                 Nic(name, place, megabits * 1e6 / 8, _kind(name, card),
                     direct == "1" if direct in ("0", "1") else None,
-                    _whole(net, "port", 0, 1023) if net.get("port") else None)
+                    _whole(net, "port", 0, 1023) if net.get("port") else None,
+                    bool(card and card.amazons))
             )  # fmt: skip
 
     def _nics(self) -> tuple[Nic, ...] | None:
@@ -245,9 +249,10 @@ class _Reading:
             return tuple(nic for nic in self.nets if nic.speed == best)
         if self.cards:
             return tuple(
-                Nic(slot.pci.get("busid"), slot.place, None, _kind("", slot.pci))
+                Nic(slot.pci.get("busid"), slot.place, None, _kind("", slot.pci),
+                    amazon=slot.pci.amazons)
                 for slot in self.cards
-            )
+            )  # fmt: skip
         return () if self.listed else None
 
     def _architecture(self) -> tuple[int | None, str | None]:
@@ -356,19 +361,18 @@ def pcie_bandwidth(pci: Element) -> float | None:
 
 def _narrowest(path: list[Element], top: str | None) -> float | None:
     """The least bandwidth from a device up to its outermost switch, or to its NUMA node."""
-    below = path[1:] if top is not None else path
-    known = [pcie_bandwidth(pci) for pci in below]
+    known = [pcie_bandwidth(pci) for pci in path[top is not None :]]
     return None if not known or None in known else min(b for b in known if b is not None)
 
 
 def _kind(name: str, card: Element | None) -> NetworkKind | None:
-    """What a NIC is, where its PCI class, vendor or name tells; rdma-core names RoCE devices
-    roce… and InfiniBand devices ib…."""
+    """What a NIC is, where its PCI class, vendor, device or name tells; rdma-core names RoCE
+    devices roce… and InfiniBand devices ib…."""
     kind = card.get("class").lower() if card is not None else ""
     if kind.startswith("0x0207") or re.match(r"ib[pso]\d", name):
         return "infiniband"
-    if card is not None and card.get("vendor").lower() == "0x1d0f" and kind.startswith("0x02"):
-        return "efa"
+    if card is not None and card.amazons:
+        return "efa" if card.get("device").lower().startswith("0xefa") else "ethernet"
     if name.startswith("roce") or (kind.startswith("0x0200") and name.startswith("mlx5")):
         return "roce"
     return "ethernet" if re.match(r"(?:eth|en[pso])\d", name) else None
