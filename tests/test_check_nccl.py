@@ -230,7 +230,19 @@ def test_json_is_judged_as_text_is(cli: Cli) -> None:
     code, out, _ = cli("check-nccl", str(path), "--cluster", "dgx-h100", "--json")
     (table,) = json.loads(out)["tables"]
     assert (table["operation"], table["ranks"], table["nodes"]) == ("all_reduce", 4, 2)
-    assert code in (0, 1)
+    assert [line["measured_s"] for line in table["lines"]] == pytest.approx([60.5e-6, 141e-6])
+    assert code == 0
+
+
+def test_a_file_without_a_row_of_the_links_says_so(cli: Cli, tmp_path: Path) -> None:
+    text = (DATA / "old-layout-a100-8gpu-allreduce.log").read_text().splitlines(True)
+    path = tmp_path / "small.log"
+    small = (line for line in text if " float " not in line or int(line.split()[0]) <= 64 << 10)
+    path.write_text("".join(small))
+    code, _, err = cli("check-nccl", str(path), "--cluster", "dgx-a100")
+    assert code == 2
+    assert "no curve of a collective; " in err
+    assert "one thread issues to 8 GPUs" in err
 
 
 def test_a_switched_off_network_plugin_looks_like_sockets(cli: Cli) -> None:

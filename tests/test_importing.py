@@ -379,6 +379,13 @@ def test_cards_of_amazons_are_told_by_their_device(tmp_path: Path, device: str, 
     assert found["network"]["link"]["kind"] == kind
 
 
+def test_cards_of_others_are_not_amazons_whatever_the_preset_is(tmp_path: Path) -> None:
+    assert "adapters" not in machine("azure-ncv4-topo.xml", like="p4d.24xlarge")
+    text = (DATA / "aws-p4d-24xl-topo.xml").read_text().replace(' device="0xefa0"', "")
+    found = import_machine([write(tmp_path, text)], like="p4d.24xlarge").document
+    assert found["network"]["link"]["kind"] == "efa", "the preset's, for the file does not say"
+
+
 def test_what_a_pci_id_names_comes_before_the_preset_and_after_the_option() -> None:
     name = "aws-p4d-24xl-topo.xml"
     assert machine(name, like="dgx-a100")["device"] == "a100-sxm-40gb"

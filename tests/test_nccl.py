@@ -281,6 +281,9 @@ def test_sockets_are_limited_by_their_connections() -> None:
     ("machine", "kind", "version", "opened"),
     [
         ("p4d.24xlarge", "ethernet", "2.4", 16),
+        ("p4d.24xlarge", "ipoib", "", 1),
+        ("p4d.24xlarge", "slingshot_ip", "", 1),
+        ("a3-mega", "ethernet", "", 4),
         ("p4d.24xlarge", "ethernet", "2.3", 1),
         ("dgx-a100", "ethernet", "", 1),
         ("dgx-a100", "gvnic", "2.5", 4),
@@ -291,15 +294,16 @@ def test_connections_are_opened_by_whose_adapters_there_are(
     machine: str, kind: NetworkKind, version: str, opened: int
 ) -> None:
     """Two threads with eight each over Amazon's, four with one over Google's: NVIDIA/nccl 2.4.8 and
-    2.5.6 src/transport/net_socket.cc.  So many are enough for 100 Gbit/s, and one is not."""
+    2.5.6 src/transport/net_socket.cc.  So many fill 100 Gbit/s more, and all-to-alls have them too;
+    other networks' adapters are nobody's of these."""
     there = load_machine(machine).topology(
-        2, gpus_per_node=8, nics_per_node=1, inter_node_kind=kind, inter_node_bandwidth=12.5e9
+        2, gpus_per_node=1, nics_per_node=1, inter_node_kind=kind, inter_node_bandwidth=12.5e9
     )
     for operation in ("all_reduce", "all_to_all"):
         told = seconds(there, 2.0**30, operation, version=version)
         assert told == seconds(there, 2.0**30, operation, version=version, sockets=opened)
         less = seconds(there, 2.0**30, operation, version=version, sockets=1)
-        assert (told < less) == (opened > 1 and operation == "all_reduce")
+        assert (told < 0.7 * less) == (opened > 1)
 
 
 @pytest.mark.parametrize(("kind", "part"), [("ipoib", "training"), ("slingshot_ip", "nccl")])

@@ -21,7 +21,7 @@ SEEN = """
 
 Constants are few (NCCL's by kind of fabric, a share of peak by generation and dtype, contention and
 spread), so one source moves them little; a machine of a kind of fabric that nobody measured is as
-far off as *bare NCCL* says.
+far off as those of such kinds were that were left out.
 """
 
 HEAD = """

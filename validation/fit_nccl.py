@@ -16,7 +16,8 @@ errors are bootstrapped over series.
 
 All-to-alls and sends have constants of their own (`dpsim/backends/_nccl_messages.py`), fitted after
 the others and beside them: with `--only messages` the others stay as they are in the file.  With
-`--kinds` the constants of all other kinds of links stay as they are.
+`--kinds` the constants of all other kinds of links stay as they are, but for those of a family
+(`FAMILIES`), which are fitted together: each alone, and then beside what the others are alone.
 
 The held-out series took no part in the fit, but they were seen while the model's form and some
 priors were chosen, so their errors are not those of a blind test.
@@ -41,6 +42,7 @@ from dpsim.accuracy.collectives.model import Question, platform_of, topology_of
 from dpsim.accuracy.collectives.table import CollectiveRow, read_collectives
 from dpsim.accuracy.scores import fitted_on
 from dpsim.backends import _nccl_messages as messages
+from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import graph_of
 from dpsim.backends._nccl_time import REMOTE, Constants, Time, predicted
 from dpsim.backends._nccl_traffic import Traffic, traffic_of
@@ -197,13 +199,14 @@ class Posted(NamedTuple):
 
     row: CollectiveRow
     found: messages.Messages
+    opened: int
 
     @property
     def kind(self) -> str:
         return self.found.kind
 
     def time(self, fitted: Constants) -> Time:
-        return messages.predicted(fitted, self.found, self.row.size)
+        return messages.predicted(fitted, self.found, self.row.size, self.opened)
 
 
 Fitted = Sample | Posted
@@ -238,10 +241,12 @@ def _sample(row: CollectiveRow) -> Fitted:
         raise Refused("the words tell of several machines, none of which is likely")
     topology, _ = topology_of(stated)  # as predictions read it
     ranks = tuple(range(topology.ranks))
+    named = _VERSION.search(row.library)
+    version = version_of(named[1] if named else "")
     if row.operation in messages.OPERATIONS:
-        return Posted(row, messages.messages_of(row.operation, ranks, topology))
-    version = _VERSION.search(row.library)
-    tuning = Tuning(graph_of(topology, ranks), version_of(version[1] if version else ""))
+        posted = messages.messages_of(row.operation, ranks, topology)
+        return Posted(row, posted, tables.opened(topology.adapters, posted.away, version))
+    tuning = Tuning(graph_of(topology, ranks), version)
     choices = tuning.choices(row.operation, row.size, row.algorithm or "auto", row.protocol)
     if not choices:
         raise Refused(f"{row.algorithm} {row.protocol} does not exist there")
@@ -581,8 +586,8 @@ def _told(
     if others:
         names = " and ".join(sorted(others))
         return (
-            f"no measurement; the geometric mean of what it is on {names} and of a prior, with the "
-            f"prior's width {prior.sigma:g} as error"
+            f"no measurement; the geometric mean of a prior and of what it is on {names}, each "
+            f"fitted alone, with the prior's width {prior.sigma:g} as error"
         )
     return f"no measurement; the prior, with its width {prior.sigma:g} as error"
 
@@ -646,8 +651,8 @@ def _fitted(
     values, alone = fit_all(chosen, begin, kinds)
     print("NCCL's own estimates:", report(tuned, values, bare=True), sep="\n")
     print("fitted:", report(tuned, values), sep="\n")
-    errors = errors_of(chosen, values, times, lambda drawn, v: fit_all(drawn, v, kinds)[0])
-    own = start(kinds)
+    own = start(kinds)  # kinds of which a draw has no row are as if nobody had measured them
+    errors = errors_of(chosen, values, times, lambda drawn, v: fit_all(drawn, v | own, kinds)[0])
     return constants_of(
         chosen,
         {name: value for name, value in values.items() if name in own},

@@ -95,7 +95,8 @@ def _without(
     others: Sequence[Fitted], kinds: set[str], whole: dict[str, float], alone: dict[str, float]
 ) -> dict[str, float]:
     """The constants of `kinds` fitted to `others`, from their priors, and all else as in `whole`;
-    their families are what each other kind is `alone`, for that has not seen the machine either."""
+    their families are what each other kind is `alone`, of which none has a row of the machine
+    (links inside nodes, on which they stand, may)."""
     chosen = [s for s in others if s.kind in kinds]
     alone = fit_nccl.fit_kinds(chosen, alone | fit_nccl.start(kinds), kinds, fit_nccl.known_prior)
     own = fit_nccl.start(kinds)

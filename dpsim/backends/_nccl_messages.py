@@ -95,8 +95,9 @@ def messages_of(operation: str, ranks: Ranks, topology: Topology) -> Messages:
     return topology.once(("nccl messages", operation, ranks), lambda: make(ranks, topology))
 
 
-def predicted(fitted: Constants, messages: Messages, size: float, sockets: int = 1) -> Time:
-    """The time of all `messages` of an operation on `size` bytes."""
+def predicted(fitted: Constants, messages: Messages, size: float, sockets: int) -> Time:
+    """The time of all `messages` of an operation on `size` bytes; `sockets`: TCP connections for
+    each of a pair."""
     traffic, away = messages.traffic, messages.away
     share = {kind: _share(fitted, kind) for kind in traffic.paces}
     if messages.hosted and away in REMOTE:

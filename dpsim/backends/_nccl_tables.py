@@ -116,16 +116,17 @@ INTER_SPEEDS = (
 )
 
 
-#: TCP connections that NCCL opens for one of its own by the adapter's vendor, and the version from
-#: which on: Amazon's have two threads with eight each, Google's four with one
-#: (2.4.8 and 2.5.6 src/transport/net_socket.cc; 2.30.7 is the same)
-_AMAZON, _GOOGLE = (16, (2, 4)), (4, (2, 5))
+#: TCP connections that NCCL opens for one of a channel by the adapter's vendor, and from which
+#: version on: over Amazon's two threads with eight each, over Google's four with one (2.4.8 and
+#: 2.5.6 src/transport/net_socket.cc, 2.30.7 is the same; all of 2.4 are taken for 2.4.8)
+_OPENED = {"amazon": (16, (2, 4)), "google": (4, (2, 5))}
 
 
 def opened(adapters: str, kind: str, version: tuple[int, int]) -> int:
     """How many TCP connections NCCL opens by itself for one that a channel has, over links of
     `kind` with such `adapters`."""
-    many, first = _GOOGLE if kind == "gvnic" else _AMAZON if adapters == "amazon" else (1, OLDEST)
+    vendor = "google" if kind == "gvnic" else adapters if kind == "ethernet" else ""
+    many, first = _OPENED.get(vendor, (1, OLDEST))
     return many if version >= first else 1
 
 

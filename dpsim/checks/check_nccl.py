@@ -105,7 +105,8 @@ def check(
     if not any(reader().claims(path, head) for reader in (NcclTests, NcclTestsJson)):
         raise Refused(f"{path.name}: is no {NcclTests.accepts}, nor its JSON (-J)")
     if not found.curves:
-        raise Refused(f"{path.name}: has no curve of a collective; text of nccl-tests is needed")
+        why = "; ".join(found.warnings) or "text or JSON of nccl-tests is needed"
+        raise Refused(f"{path.name}: has no curve of a collective; {why}")
     known = [c for c in found.curves if c.operation is None or not unmodelled(c.operation)]
     if not known:
         raise Refused(f"{path.name}: {unmodelled(str(found.curves[0].operation))}")

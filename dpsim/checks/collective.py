@@ -67,7 +67,7 @@ def collective(
     nodes        "1:16" (by doubling), "1,2,8", or numbers
     sizes        "1KiB:8GiB" by `factor`, or texts or numbers [B]; unsharded buffers
     nccl         its version; "": the newest.  algorithm, protocol: NCCL's, or auto
-    calibration  measured curves, of `calibrate`; compare: nccl-tests text to put beside it
+    calibration  measured curves, of `calibrate`; compare: what nccl-tests wrote, beside it
     groups       so many groups at once, of every so many-th rank
     routing      over spine switches: balanced, or ecmp with `seed`
     sharp        switches add; sets: keys that vary the machine, as "cluster.nics_per_node=4"

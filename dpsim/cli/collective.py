@@ -24,7 +24,7 @@ Algorithm = Annotated[
 ]
 Protocol = Annotated[str, option("auto, ll, ll128, simple.")]
 Curves = Annotated[Where, option("Measured curves, of dpsim calibrate.", "FILE")]
-Compare = Annotated[Where, option("nccl-tests text to put beside it.", "FILE")]
+Compare = Annotated[Where, option("nccl-tests text or JSON to put beside it.", "FILE")]
 AtOnce = Annotated[
     int,
     option(

@@ -117,8 +117,8 @@ class Check(Mark):
 
     def take(self, value: Any, file: bool) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            given = "nothing" if value is None else repr(str(value)[:60])
-            raise ValueError(f"{given} is not a whole number; {self.low:,} … {self.high:,} are")
+            said = "is empty;" if value is None else f"{str(value)[:60]!r} is not a whole number;"
+            raise ValueError(f"{said} one in {self.low:,} … {self.high:,} is needed")
         if not self.low <= value <= self.high:
             shown = value if abs(value) < 10**30 else "a huge number"
             raise ValueError(f"{shown} is not in {self.low:,} … {self.high:,}")

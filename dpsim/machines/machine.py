@@ -30,9 +30,9 @@ class Machine:
 
     `gpus_per_node` and `nics_per_node` are the defaults of :meth:`topology`; `host_power` is what a
     node draws without its devices [W], 0 where unknown, as is its `host_memory` [B]; `cores` are
-    those of a node and `storage` is in each, None where unknown; `adapters` says where network
-    adapters are Amazon's, over which NCCL opens more TCP connections; `sources` maps the path of a
-    field ("node.nvlink.bandwidth", or a prefix of it) to the citation of its value.
+    those of a node and `storage` is in each, None where unknown; `adapters` says where those of the
+    network are Amazon's or Google's: NCCL opens more TCP connections there; `sources` maps the path
+    of a field ("node.nvlink.bandwidth", or a prefix of it) to the citation of its value.
     """
 
     name: Text
@@ -46,7 +46,7 @@ class Machine:
     storage: Storage | None = None
     node: Annotated[NodeFabric, plugins.Plugin("fabrics", "family")]
     network: Annotated[Network, plugins.Plugin("fabrics", "family")] | None = None
-    adapters: Literal["", "amazon"] = ""
+    adapters: Literal["", "amazon", "google"] = ""
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -72,7 +72,7 @@ class Topology:
     compute_capability  of its GPUs, NVIDIA's times ten (H100: 90), or 0 where there is none
     gpudirect  whether NICs reach the memory of its GPUs
     crossing  for models whose steps between nodes were not fitted on these cables
-    adapters  whose network adapters its nodes have, where libraries ask: "amazon", or ""
+    adapters  whose network adapters its nodes have, where libraries ask: "amazon", "google" or ""
 
     Everything is computed on first use.  Routes and links need one node and the cables only, so
     that a machine of thousands of nodes stays cheap until someone asks for its whole `graph`.

@@ -102,7 +102,15 @@ def _nics(ledger: Ledger) -> tuple[Nic, ...] | None:
 
 def _amazons(ledger: Ledger, nics: Sequence[Nic]) -> bool:
     """Whether the NICs are, or those of the preset where the files name none."""
-    return any(nic.amazon for nic in nics) or getattr(ledger.like, "adapters", "") == "amazon"
+    if found := ledger.first(lambda f: f.nics):
+        own = any(nic.amazon for nic in nics)
+        if own:
+            ledger.note("adapters", "amazon", "file", f"{found[1]}: PCI vendor 0x1d0f")
+        return own
+    own = ledger.like is not None and ledger.like.adapters == "amazon"
+    if own:
+        ledger.preset("adapters", "amazon")
+    return own
 
 
 def _network(ledger: Ledger, nics: Sequence[Nic]) -> Document | None:

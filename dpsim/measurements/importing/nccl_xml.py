@@ -26,7 +26,6 @@ FORMAT = "NCCL topology XML"
 MAX_NODES, MAX_ATTRIBUTES, MAX_TEXT = 256, 16, 255
 #: PCI bridges are nested a few levels deep; RCCL's deepest model file has 8
 MAX_DEPTH, MAX_CHARACTERS = 32, 1_000_000
-
 #: one PCIe lane by its transfer rate, in units of 100 Mbit/s: src/graph/topo.cc, kvDictPciGen
 _LANES = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
 #: elements of the format; others are refused, for a file with them is not what NCCL reads
@@ -372,7 +371,8 @@ def _kind(name: str, card: Element | None) -> NetworkKind | None:
     if kind.startswith("0x0207") or re.match(r"ib[pso]\d", name):
         return "infiniband"
     if card is not None and card.amazons:
-        return "efa" if card.get("device").lower().startswith("0xefa") else "ethernet"
+        known = card.get("device").lower()
+        return ("efa" if known.startswith("0xefa") else "ethernet") if known else None
     if name.startswith("roce") or (kind.startswith("0x0200") and name.startswith("mlx5")):
         return "roce"
     return "ethernet" if re.match(r"(?:eth|en[pso])\d", name) else None

@@ -27,9 +27,9 @@ _STEPS = ("gradient_accumulation_steps", "grad_accum_steps", "accumulate_grad_ba
 _TOKENS = ("seq_length", "max_seq_length", "max_seq_len", "seq_len", "block_size", "context_length",
            "model_max_length", "max_context_width", "sequence_length")  # fmt: skip
 _MODEL = ("model_name_or_path", "model_name", "model_id", "model", "arch", "a")
-#: samples that are made up: NVIDIA/Megatron-LM megatron/training/arguments.py,
-#: huggingface/pytorch-image-models train.py, pytorch/examples imagenet/main.py
-_MADE_UP = ("mock_data", "synthetic_data", "dummy")
+#: samples that are made up: NVIDIA/Megatron-LM megatron/training/arguments.py, pytorch/examples
+#: imagenet/main.py; both flags have no value
+_MADE_UP = ("mock_data", "dummy")
 _CONFIGS = ("deepspeed", "deepspeed_config", "ds_config", "config_file")
 _FSDP = {"full": "FULL_SHARD", "full_shard": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP",
          "hybrid": "HYBRID_SHARD", "hybrid_shard": "HYBRID_SHARD", "no_shard": "NO_SHARD",
@@ -117,7 +117,7 @@ class Started:
         if found and found[1].lower() in ("", "1", "true"):
             self.draft.take("input", {"synthetic": True}, *self.told(found))
         elif found:
-            self.draft.ignore(self.told(found)[0], "samples are read", self.told(found)[1])
+            self.draft.ignore(self.told(found)[0], "a flag without a value", self.told(found)[1])
 
     # -- nodes and processes ----------------------------------------------------------------------
 

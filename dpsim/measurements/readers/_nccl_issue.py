@@ -13,24 +13,29 @@ from collections.abc import Sequence
 
 from dpsim.measurements.findings import Point
 
-#: most that issuing to one GPU takes [s]: 11 us in an all-to-all of eight, and a tenth more
-_MOST = 12e-6
+#: most that issuing to one GPU takes [s], a tenth more than the 11 us of an all-to-all of eight,
+#: and than the 4.5 us of others
+_MOST, _MOST_OTHERS = 12e-6, 5e-6
 #: how much longer than the quickest row one may take that is as long as issuing takes
 _ALIKE = 1.25
 
 
-def of_links(points: Sequence[Point], gpus: int) -> tuple[tuple[Point, ...], str]:
+def of_links(
+    points: Sequence[Point], operation: str | None, gpus: int
+) -> tuple[tuple[Point, ...], str]:
     """The points of a table whose threads issue to `gpus` GPUs each that tell of the links, and
     what to say of the others; "" where all do."""
     least = min(seconds for _, seconds, _ in points)
-    if gpus < 2 or least > gpus * _MOST:
+    longest = gpus * (_MOST if operation == "all_to_all" else _MOST_OTHERS)
+    if gpus < 2 or least > longest:
         return tuple(points), ""
-    most = min(_ALIKE * least, gpus * _MOST)
+    most = min(_ALIKE * least, longest)
     last = max(size for size, seconds, _ in points if seconds <= most)
     found = tuple(point for point in points if point[0] > last)
     left = len(points) - len(found)
+    rows = "1 row takes" if left == 1 else f"{left} rows take"
     return found, (
-        f"one thread issues to {gpus} GPUs (nGpus {gpus}), so {left} row{'s' * (left > 1)} up to "
-        f"{last:,.0f} bytes take {least * 1e6:.3g} us or little more, whatever the links: left "
-        "out; -g 1 with a process per GPU measures them"
+        f"one thread issues to {gpus} GPUs (nGpus {gpus}): {rows} {least * 1e6:.3g} us or little "
+        f"more, up to {last:,.0f} bytes, whatever the links; left out, and -g 1 with a process per "
+        "GPU would measure them"
     )

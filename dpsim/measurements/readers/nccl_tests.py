@@ -234,7 +234,9 @@ def _curve(table: _Table, name: str) -> Curve | None:
             check_bus(row.line, factor, row.timed)
     nodes = len(set(table.ranks.values())) if listed else None
     column = 0 if operation not in IN_PLACE else -1
-    points, said = of_links([_point(table, row, column) for row in rows], table.per_thread)
+    points, said = of_links(
+        [_point(table, row, column) for row in rows], operation, table.per_thread
+    )
     table.warnings += [said] if said else []
     return Curve(operation, ranks, nodes, points) if points else None
 

@@ -62,7 +62,7 @@ class NcclTestsJson(Reader):
             f"nccl-tests, JSON: {len(points)} rows" + (f", NCCL {version}" if version else ""),
         )
         device = next((str(d["device_info"]) for d in processes if d.get("device_info")), None)
-        kept, said = of_links(points, gpus)
+        kept, said = of_links(points, operation, gpus)
         warnings += [said] if said else []
         curves = (Curve(operation, ranks, nodes, kept),) if kept else ()
         return Findings(path.name, curves, device=device, warnings=tuple(warnings), notes=notes)
