@@ -316,7 +316,7 @@ MEANING = {
     "Nccl.channels": "most channels, as NCCL_MAX_NCHANNELS; 0: as many as NCCL finds",
     "Nccl.sockets": (
         "TCP connections per channel: NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD; left out: "
-        "as many as NCCL opens, 16 over Amazon's adapters, 4 over Google's, else 1"
+        "as many as NCCL starts threads: 2 over Amazon's adapters, 4 over Google's, else 1"
     ),
     "Nccl.fitted": "`false`: NCCL's own estimates in place of the fitted constants",
     "Nccl.sharp": (

@@ -281,7 +281,14 @@ def test_a_tokenizers_name_tells_how_many_words_there_are(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("flag", "made_up"),
-    [("--mock-data", True), ("--dummy", True), ("--mock-data data/mock", False), ("", False)],
+    [
+        ("--mock-data", True),
+        ("--dummy", True),
+        ("--dummy data/imagenet", True),
+        ("--mock-data false", False),
+        ("--dummy $DUMMY", False),
+        ("", False),
+    ],
 )
 def test_samples_that_are_made_up_are_said_so(tmp_path: Path, flag: str, made_up: bool) -> None:
     """NVIDIA/Megatron-LM megatron/training/arguments.py has `--mock-data` for them."""
@@ -419,16 +426,19 @@ def test_json_of_nccl_tests_lists_a_gpu_of_each_process_whatever_it_has(tmp_path
     document = json.loads((DATA / "nccl-tests.json").read_text())
     document["config"] |= {"nthreads": 2, "ngpus": 4, "devices": document["config"]["devices"][::2]}
     document["results"][0]["in_place"]["time"] = 18.0
+    document["results"] = [{**document["results"][0], "size": 2**k} for k in range(4)] + [
+        document["results"][1]
+    ]
     path = tmp_path / "out.json"
     path.write_text(json.dumps(document))
     found = read_any(path)
     (curve,) = found.curves
     assert (curve.ranks, curve.nodes) == (16, 2)
     assert [size for size, _, _ in curve.points] == [4194304.0]
-    assert "one thread issues to 4 GPUs (nGpus 4): 1 row takes 18 us" in str(found.warnings)
+    assert "one thread issues to 4 GPUs (nGpus 4): 4 rows take 18 us" in str(found.warnings)
     document["config"]["ngpus"] = "4"
     path.write_text(json.dumps(document))
-    with pytest.raises(Refused, match="ngpus: '4' is no number of GPUs"):
+    with pytest.raises(Refused, match="ngpus: '4' is no whole number in 1 … 1,024"):
         read_any(path)
 
 

@@ -371,8 +371,7 @@ def test_pci_ids_name_the_gpu(name: str, device: str) -> None:
 
 @pytest.mark.parametrize(("device", "kind"), [("0xefa0", "efa"), ("0xec20", "ethernet")])
 def test_cards_of_amazons_are_told_by_their_device(tmp_path: Path, device: str, kind: str) -> None:
-    """0xefa0 to 0xefa3 are EFA's, 0xec20 is the Elastic Network Adapter: plain Ethernet, over which
-    NCCL opens 16 connections."""
+    """0xefa0 to 0xefa3 are EFA's, 0xec20 is the Elastic Network Adapter: plain Ethernet."""
     text = (DATA / "aws-p4d-24xl-topo.xml").read_text().replace("0xefa0", device)
     found = import_machine([write(tmp_path, text)], like="p4d.24xlarge").document
     assert found["adapters"] == "amazon"

@@ -116,17 +116,19 @@ INTER_SPEEDS = (
 )
 
 
-#: TCP connections that NCCL opens for one of a channel by the adapter's vendor, and from which
-#: version on: over Amazon's two threads with eight each, over Google's four with one (2.4.8 and
-#: 2.5.6 src/transport/net_socket.cc, 2.30.7 is the same; all of 2.4 are taken for 2.4.8)
-_OPENED = {"amazon": (16, (2, 4)), "google": (4, (2, 5))}
+#: threads that carry a channel's connection by the adapter's vendor, and from which version on:
+#: over Amazon's two with eight sockets each, over Google's four with one (2.4.8 and 2.5.6
+#: src/transport/net_socket.cc, 2.30.7 is the same; all of 2.4 are taken for 2.4.8).  Rates per
+#: connection are fitted where one thread has one; eight sockets of one thread carry no more, but
+#: where each flow is held down by the network, as Amazon's is
+_THREADS = {"amazon": (2, (2, 4)), "google": (4, (2, 5))}
 
 
 def opened(adapters: str, kind: str, version: tuple[int, int]) -> int:
-    """How many TCP connections NCCL opens by itself for one that a channel has, over links of
-    `kind` with such `adapters`."""
+    """As how many TCP connections with a thread each NCCL's own setting counts for one that a
+    channel has, over links of `kind` with such `adapters`."""
     vendor = "google" if kind == "gvnic" else adapters if kind == "ethernet" else ""
-    many, first = _OPENED.get(vendor, (1, OLDEST))
+    many, first = _THREADS.get(vendor, (1, OLDEST))
     return many if version >= first else 1
 
 

@@ -92,7 +92,7 @@ class Nccl(Backend):
     efficiency  a factor on the fitted share of the links' bandwidth (a measured machine's own)
     channels    most channels (NCCL_MAX_NCHANNELS); 0: as many as NCCL's search finds
     sockets     TCP connections per channel (NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD); left
-                out: 16 over Amazon's adapters, 4 over Google's, else 1, as NCCL opens them
+                out: 2 over Amazon's adapters, 4 over Google's, else 1, as NCCL starts threads
     fitted      whether times use the fitted constants; without them, they are NCCL's estimates
     sharp       InfiniBand switches add: there is the plug-in, and NCCL_COLLNET_ENABLE=1 is set.
                 NVLS then spans nodes (as nvls_sharp); groups inside a node go on without

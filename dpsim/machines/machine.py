@@ -31,7 +31,7 @@ class Machine:
     `gpus_per_node` and `nics_per_node` are the defaults of :meth:`topology`; `host_power` is what a
     node draws without its devices [W], 0 where unknown, as is its `host_memory` [B]; `cores` are
     those of a node and `storage` is in each, None where unknown; `adapters` says where those of the
-    network are Amazon's or Google's: NCCL opens more TCP connections there; `sources` maps the path
+    network are Amazon's or Google's: NCCL has more threads for TCP there; `sources` maps the path
     of a field ("node.nvlink.bandwidth", or a prefix of it) to the citation of its value.
     """
 
@@ -46,7 +46,7 @@ class Machine:
     storage: Storage | None = None
     node: Annotated[NodeFabric, plugins.Plugin("fabrics", "family")]
     network: Annotated[Network, plugins.Plugin("fabrics", "family")] | None = None
-    adapters: Literal["", "amazon", "google"] = ""
+    adapters: Literal["amazon", "google"] | None = None
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Machine:
             compute_capability=self.device.compute_capability,
             gpudirect=self.device.gpudirect,
             crossing=way,
-            adapters=self.adapters,
+            adapters=self.adapters or "",
         )
 
 

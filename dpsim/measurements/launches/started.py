@@ -112,12 +112,14 @@ class Started:
                 self.draft.ignore(said[:100], why, self.where(name))
 
     def _samples(self) -> None:
-        """Whether they are made up."""
+        """Whether they are made up; what follows a flag is no value of it, but for yes or no."""
         found = self.flag(_MADE_UP)
-        if found and found[1].lower() in ("", "1", "true"):
-            self.draft.take("input", {"synthetic": True}, *self.told(found))
+        if found and found[1].startswith("$"):
+            self.draft.ignore(self.told(found)[0], _UNKNOWN, self.told(found)[1])
+        elif found and found[1].lower() in ("0", "false", "no"):
+            self.draft.ignore(self.told(found)[0], "samples are read", self.told(found)[1])
         elif found:
-            self.draft.ignore(self.told(found)[0], "a flag without a value", self.told(found)[1])
+            self.draft.take("input", {"synthetic": True}, *self.told(found))
 
     # -- nodes and processes ----------------------------------------------------------------------
 

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 
 from dpsim.measurements.findings import Point
 
+#: most GPUs of a thread, and most threads of a process
+MOST_GPUS = 1024
 #: most that issuing to one GPU takes [s], a tenth more than the 11 us of an all-to-all of eight,
 #: and than the 4.5 us of others
 _MOST, _MOST_OTHERS = 12e-6, 5e-6
-#: how much longer than the quickest row one may take that is as long as issuing takes
-_ALIKE = 1.25
+#: how much longer than the quickest row one may take that is as long as issuing takes, and how many
+#: such rows there are at least: sizes that take alike
+_ALIKE, _LEAST = 1.25, 3
 
 
 def of_links(
@@ -30,12 +33,14 @@ def of_links(
     if gpus < 2 or least > longest:
         return tuple(points), ""
     most = min(_ALIKE * least, longest)
-    last = max(size for size, seconds, _ in points if seconds <= most)
+    short = [size for size, seconds, _ in points if seconds <= most]
+    if len(short) < _LEAST:
+        return tuple(points), ""
+    last = max(short)
     found = tuple(point for point in points if point[0] > last)
     left = len(points) - len(found)
-    rows = "1 row takes" if left == 1 else f"{left} rows take"
     return found, (
-        f"one thread issues to {gpus} GPUs (nGpus {gpus}): {rows} {least * 1e6:.3g} us or little "
-        f"more, up to {last:,.0f} bytes, whatever the links; left out, and -g 1 with a process per "
-        "GPU would measure them"
+        f"one thread issues to {gpus} GPUs (nGpus {gpus}): {left} rows take {least * 1e6:.3g} us "
+        f"or little more, up to {last:,.0f} bytes, whatever the links; left out, and -g 1 with a "
+        "process per GPU would measure them"
     )

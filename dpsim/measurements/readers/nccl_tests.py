@@ -31,7 +31,7 @@ from dpsim.measurements.readers._nccl_checks import (
     check_bus,
     check_sizes,
 )
-from dpsim.measurements.readers._nccl_issue import of_links
+from dpsim.measurements.readers._nccl_issue import MOST_GPUS, of_links
 
 #: tags of mpirun, which may cut into a line, of srun, and times that log collectors add
 _TAG = re.compile(
@@ -39,7 +39,7 @@ _TAG = re.compile(
 )
 _HEADER = re.compile(r"^#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
-_THREADS = re.compile(r"^#\s*nThread\s+\d+\s+nGpus\s+(\d{1,4})\b")
+_THREADS = re.compile(r"^#\s*nThread\s+\d+\s+nGpus\s+(\d{1,9})(?!\S)")
 _AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(\S+)")
 _MARK = re.compile(
     r"\b(?:all_reduce|all_gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv)_perf\b"
@@ -137,7 +137,7 @@ def _tables(lines: list[str]) -> tuple[list[_Table], str | None]:
         if named := _PROGRAM.search(line):
             program = named[1]
         if started := _THREADS.match(line):
-            per_thread = int(started[1])
+            per_thread = min(int(started[1]), MOST_GPUS)
         if line.startswith("# Using devices"):
             ranks = {}
         elif found := _RANK.match(line):
@@ -235,7 +235,9 @@ def _curve(table: _Table, name: str) -> Curve | None:
     nodes = len(set(table.ranks.values())) if listed else None
     column = 0 if operation not in IN_PLACE else -1
     points, said = of_links(
-        [_point(table, row, column) for row in rows], operation, table.per_thread
+        [_point(table, row, column) for row in rows],
+        operation,
+        min(table.per_thread, ranks or table.per_thread),
     )
     table.warnings += [said] if said else []
     return Curve(operation, ranks, nodes, points) if points else None

@@ -18,14 +18,12 @@ from dpsim.core.record import Refused
 from dpsim.measurements.findings import Curve, Findings, Point
 from dpsim.measurements.readers import Reader, json_content, opens_json
 from dpsim.measurements.readers._nccl_checks import IN_PLACE
-from dpsim.measurements.readers._nccl_issue import of_links
+from dpsim.measurements.readers._nccl_issue import MOST_GPUS, of_links
 
 _OPERATIONS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "alltoall": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
-#: most threads of a process, and most GPUs of one
-_MOST_GPUS = 1024
 _ARGUMENTS = re.compile(rb'"args"\s*:\s*\[')
 
 
@@ -79,8 +77,9 @@ def _processes(data: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int, i
         raise Refused(f"devices: {str(listed)[:40]!r} is no list")
     counts = [config.get(name, 1) for name in ("nthreads", "ngpus")]
     for name, count in zip(("nthreads", "ngpus"), counts, strict=True):
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_GPUS:
-            raise Refused(f"config: {name}: {str(count)[:40]!r} is no number of GPUs of a process")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_GPUS:
+            said = f"config: {name}: {str(count)[:40]!r}"
+            raise Refused(f"{said} is no whole number in 1 … {MOST_GPUS:,}")
     return [each for each in listed if isinstance(each, Mapping)], counts[0], counts[1]
 
 
