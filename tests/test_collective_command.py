@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import dpsim
 from dpsim.backends.curves import MeasuredCurve
 from dpsim.backends.curves.file import Calibration, write
 from dpsim.backends.nccl import Nccl
@@ -38,10 +40,10 @@ def test_flows_are_spread_or_hashed_and_nothing_else() -> None:
 def test_keys_of_the_cluster_vary_the_machine() -> None:
     """As the same machine's file with other numbers would: four GPUs, or half of the NICs."""
     sets = ["cluster.gpus_per_node=4", "cluster.inter_node_bandwidth=25 GB/s"]
-    found = setup_of("dgx-h100", "", "auto", "auto", sets=sets)
+    found = setup_of("dgx-h100", {}, sets=sets)
     assert found.changes == {"gpus_per_node": 4, "inter_node_bandwidth": 25e9}
     assert found.per_node == 4
-    half = setup_of("dgx-h100", "", "auto", "auto", sets=["cluster.nics_per_node=4"])
+    half = setup_of("dgx-h100", {}, sets=["cluster.nics_per_node=4"])
     asked = ("all_to_all", 16, 2, [1024 * MIB])
     (full,), (less,) = (one.group(*asked).lines for one in (setup(), half))
     assert less.seconds > 1.5 * full.seconds
@@ -101,6 +103,20 @@ def test_a_forced_algorithm_and_protocol_are_those_of_every_line() -> None:
     forced = setup(algorithm="ring", protocol="simple")
     lines = forced.group("all_reduce", 16, 2, sizes("1KiB:1GiB", 32)).lines
     assert {(line.algorithm, line.protocol) for line in lines} == {("ring", "simple")}
+
+
+def test_more_connections_carry_more_where_one_is_too_few() -> None:
+    """Over 100 Gbit/s of Ethernet, as `collective.sockets` has it; none but NCCL's own as 0."""
+    ask = partial(dpsim.collective, "all_reduce", "rack-100gbe", nodes=2, sizes=["1 GiB"])
+    own, four, eight = (ask(sockets=n).groups[0].lines[0].seconds for n in (0, 4, 8))
+    assert own > 1.5 * four >= 1.5 * eight
+    topology = load_machine("rack-100gbe").topology(2)
+    plan = Nccl(sockets=4).plan("all_reduce", tuple(range(topology.ranks)), 2.0**30, topology)
+    assert four == pytest.approx(plan.seconds)
+    assert own == ask().groups[0].lines[0].seconds
+    for wrong in (65, -1):
+        with pytest.raises(Refused, match=rf"--sockets: {wrong} is not in 1 … 64"):
+            ask(sockets=wrong)
 
 
 def test_times_are_those_of_the_backend() -> None:

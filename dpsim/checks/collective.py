@@ -54,6 +54,7 @@ def collective(
     nccl: str = "",
     algorithm: str = "auto",
     protocol: str = "auto",
+    sockets: int = 0,
     calibration: str | Path | None = None,
     compare: str | Path | None = None,
     groups: int = 1,
@@ -67,6 +68,7 @@ def collective(
     nodes        "1:16" (by doubling), "1,2,8", or numbers
     sizes        "1KiB:8GiB" by `factor`, or texts or numbers [B]; unsharded buffers
     nccl         its version; "": the newest.  algorithm, protocol: NCCL's, or auto
+    sockets      TCP connections per channel; 0: as NCCL starts threads
     calibration  measured curves, of `calibrate`; compare: what nccl-tests wrote, beside it
     groups       so many groups at once, of every so many-th rank
     routing      over spine switches: balanced, or ecmp with `seed`
@@ -76,7 +78,9 @@ def collective(
     """
     check_operation(operation := named(operation))
     curves = None if calibration is None else Path(calibration)
-    setup = setup_of(_machine(cluster), nccl, algorithm, protocol, curves, sharp=sharp, sets=sets)
+    library = {"version": nccl, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
+    library |= {"sockets": sockets} if sockets else {}
+    setup = setup_of(_machine(cluster), library, curves, sets=sets)
     setup = routed(setup, routing, seed) if routing else setup
     if sharp:
         check_sharp(setup, _counts(nodes))

@@ -40,7 +40,7 @@ def check_nccl(
     from dpsim.predict.collective import setup_of
     from dpsim.report.collective import print_check
 
-    setup = setup_of(cluster, nccl, "auto", "auto", sets=set_ or ())
+    setup = setup_of(cluster, {"version": nccl}, sets=set_ or ())
     found = asked.check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
     steps = asked.next_steps(found.tables)
     if out is not None:

@@ -23,6 +23,12 @@ Algorithm = Annotated[
     str, option("auto, ring, tree, nvls, nvls_tree, pat, collnet_chain, collnet_direct.")
 ]
 Protocol = Annotated[str, option("auto, ll, ll128, simple.")]
+Connections = Annotated[
+    int,
+    option(
+        "TCP connections per channel: NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD.", "N", min=0
+    ),
+]
 Curves = Annotated[Where, option("Measured curves, of dpsim calibrate.", "FILE")]
 Compare = Annotated[Where, option("nccl-tests text or JSON to put beside it.", "FILE")]
 AtOnce = Annotated[
@@ -50,6 +56,7 @@ def collective(
     nccl: NcclVersion = "",
     algorithm: Algorithm = "auto",
     protocol: Protocol = "auto",
+    sockets: Connections = 0,
     calibration: Curves = None,
     compare: Compare = None,
     groups: AtOnce = 1,
@@ -66,8 +73,8 @@ def collective(
 
     found = asked.collective(
         operation, cluster, nodes=nodes, sizes=sizes, factor=factor, nccl=nccl,
-        algorithm=algorithm, protocol=protocol, calibration=calibration, compare=compare,
-        groups=groups, routing=routing, seed=seed, sharp=sharp, sets=set_ or (),
+        algorithm=algorithm, protocol=protocol, sockets=sockets, calibration=calibration,
+        compare=compare, groups=groups, routing=routing, seed=seed, sharp=sharp, sets=set_ or (),
     )  # fmt: skip
     if out is not None:
         report.write_collective(found.document, found.setup, found.groups, out)

@@ -271,24 +271,19 @@ __all__ = [
 
 def setup_of(
     cluster: str,
-    version: str,
-    algorithm: str,
-    protocol: str,
+    settings: Mapping[str, Any],
     calibration: Path | None = None,
     *,
-    sharp: bool = False,
     sets: Sequence[str] = (),
 ) -> Setup:
-    """The machine, with the keys of `cluster` that `sets` give it, and the library that the options
-    name; on TPUs it is the links' own."""
+    """The machine, with the keys of `cluster` that `sets` give it, and NCCL with `settings`; on
+    TPUs, with none but NCCL's own, it is the links' own library."""
     machine = load_machine(cluster, Path())
-    settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
     try:
         backend = build(Nccl, settings, file=True)
     except Refused as error:
         option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
         raise Refused(f"--{option}: {error.message}") from None
     curves = () if calibration is None else load(calibration).curves
-    plain = (version, algorithm, protocol, sharp) == ("", "auto", "auto", False)
-    own = Ici() if plain and isinstance(machine.node, Torus) else backend
+    own = Ici() if backend == Nccl() and isinstance(machine.node, Torus) else backend
     return Setup(machine, own, changes_of(cluster, sets), curves)
