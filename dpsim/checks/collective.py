@@ -68,9 +68,8 @@ def collective(
     nodes        "1:16" (by doubling), "1,2,8", or numbers
     sizes        "1KiB:8GiB" by `factor`, or texts or numbers [B]; unsharded buffers
     nccl         its version; "": the newest.  algorithm, protocol: NCCL's, or auto
-    sockets      TCP connections per channel; 0: as NCCL starts threads
-    calibration  measured curves, of `calibrate`; compare: what nccl-tests wrote, beside it
-    groups       so many groups at once, of every so many-th rank
+    sockets      TCP connections per channel; 0: NCCL's.  compare: what nccl-tests wrote, beside it
+    calibration  measured curves.  groups: so many at once, of every so many-th rank
     routing      over spine switches: balanced, or ecmp with `seed`
     sharp        switches add; sets: keys that vary the machine, as "cluster.nics_per_node=4"
 
@@ -78,16 +77,27 @@ def collective(
     """
     check_operation(operation := named(operation))
     curves = None if calibration is None else Path(calibration)
-    library = {"version": nccl, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
-    library |= {"sockets": sockets} if sockets else {}
+    library = _library(nccl, algorithm, protocol, sockets, sharp)
     setup = setup_of(_machine(cluster), library, curves, sets=sets)
     setup = routed(setup, routing, seed) if routing else setup
     if sharp:
         check_sharp(setup, _counts(nodes))
     found = tables(setup, operation, _counts(nodes), _sizes(sizes, factor), groups)
-    measured = None if compare is None else read_any(Path(compare)).curves
-    found = found if measured is None else compared(found, measured)
-    return CollectiveAnswer(operation, setup, found)
+    return CollectiveAnswer(operation, setup, _beside(found, compare))
+
+
+def _beside(found: tuple[RankGroup, ...], file: str | Path | None) -> tuple[RankGroup, ...]:
+    """The same with what a file has measured, where there is one."""
+    return found if file is None else compared(found, read_any(Path(file)).curves)
+
+
+def _library(
+    version: str, algorithm: str, protocol: str, sockets: int, sharp: bool
+) -> dict[str, Any]:
+    """NCCL's keys."""
+    own = {"sockets": sockets} if sockets else {}
+    known = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
+    return known | own
 
 
 def _machine(given: Any) -> str:
