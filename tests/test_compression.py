@@ -19,6 +19,7 @@ from dpsim.compile.program import Program
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, to_data
 from dpsim.play import event, vectorised
+from tests.gloo_group import leave
 
 MS = 1e-3
 HEAD = """
@@ -217,7 +218,7 @@ def test_torch_built_without_nccl_refuses_the_bf16_hook_and_takes_fp16(tmp_path:
             wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
         wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
     finally:
-        dist.destroy_process_group()
+        leave()
 
 
 @pytest.mark.parametrize(
