@@ -385,6 +385,14 @@ def test_cards_of_others_are_not_amazons_whatever_the_preset_is(tmp_path: Path) 
     assert found["network"]["link"]["kind"] == "efa", "the preset's, for the file does not say"
 
 
+@pytest.mark.parametrize(("like", "kind"), [("a3-mega", "tcpx"), ("p4d.24xlarge", "efa")])
+def test_whose_adapters_nics_are_goes_with_their_kind(like: str, kind: str) -> None:
+    """Where a file doesn't say what its NICs are, both are the preset's."""
+    found = machine("oci-8gpu-8nic-topo.xml", like=like)
+    assert found["network"]["link"]["kind"] == kind
+    assert found["adapters"] == load_machine(like).adapters
+
+
 def test_what_a_pci_id_names_comes_before_the_preset_and_after_the_option() -> None:
     name = "aws-p4d-24xl-topo.xml"
     assert machine(name, like="dgx-a100")["device"] == "a100-sxm-40gb"

@@ -199,14 +199,14 @@ class Posted(NamedTuple):
 
     row: CollectiveRow
     found: messages.Messages
-    opened: int
+    threads: int
 
     @property
     def kind(self) -> str:
         return self.found.kind
 
     def time(self, fitted: Constants) -> Time:
-        return messages.predicted(fitted, self.found, self.row.size, self.opened)
+        return messages.predicted(fitted, self.found, self.row.size, self.threads)
 
 
 Fitted = Sample | Posted
@@ -245,7 +245,7 @@ def _sample(row: CollectiveRow) -> Fitted:
     version = version_of(named[1] if named else "")
     if row.operation in messages.OPERATIONS:
         posted = messages.messages_of(row.operation, ranks, topology)
-        return Posted(row, posted, tables.opened(topology.adapters, posted.away, version))
+        return Posted(row, posted, tables.threads(topology.adapters, posted.away, version))
     tuning = Tuning(graph_of(topology, ranks), version)
     choices = tuning.choices(row.operation, row.size, row.algorithm or "auto", row.protocol)
     if not choices:
@@ -600,7 +600,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=("messages",))
     parser.add_argument("--kinds", type=lambda text: set(text.split(",")), default=set(KINDS))
     options = parser.parse_args(arguments)
-    options.kinds |= {k for family in FAMILIES if options.kinds & {*family} for k in family}
+    related = {k for family in FAMILIES if options.kinds & {*family} for k in family}
+    if also := sorted(related - options.kinds):
+        print(f"fitted too, as of one family: {', '.join(also)}", file=sys.stderr)
+    options.kinds |= related
     samples, refused = samples_of(read_collectives(options.table).rows)
     samples = [sample for sample in samples if sample.kind in options.kinds]
     for reason, count in sorted(refused.items()):

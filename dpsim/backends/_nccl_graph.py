@@ -17,7 +17,7 @@ from dpsim.collectives.ring_orders import RingOrder, rings
 from dpsim.core.lean import dataclass
 from dpsim.core.many import added
 from dpsim.core.record import Refused
-from dpsim.machines.devices import Link
+from dpsim.machines.devices import Link, NicMaker
 from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.topology import AS_IT_IS, Crossing
@@ -68,7 +68,7 @@ class NcclGraph:
     staged: bool = False
     hosted: bool = False
     capability: int = 0
-    adapters: str = ""
+    adapters: NicMaker | None = None
     crossing: Crossing = AS_IT_IS
 
     @property

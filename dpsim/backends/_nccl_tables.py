@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpsim.core.lean import dataclass
+from dpsim.machines.devices import NicMaker
 
 PerProtocol = tuple[float, float, float]
 PROTOCOLS = ("ll", "ll128", "simple")
@@ -124,11 +125,11 @@ INTER_SPEEDS = (
 _THREADS = {"amazon": (2, (2, 4)), "google": (4, (2, 5))}
 
 
-def opened(adapters: str, kind: str, version: tuple[int, int]) -> int:
-    """As how many TCP connections with a thread each NCCL's own setting counts for one that a
-    channel has, over links of `kind` with such `adapters`."""
-    vendor = "google" if kind == "gvnic" else adapters if kind == "ethernet" else ""
-    many, first = _THREADS.get(vendor, (1, OLDEST))
+def threads(adapters: NicMaker | None, kind: str, version: tuple[int, int]) -> int:
+    """How many threads carry a channel's TCP connection by NCCL's own setting, over links of `kind`
+    with such `adapters`: it counts for as many connections of one thread."""
+    vendor = "google" if kind == "gvnic" else adapters if kind == "ethernet" else None
+    many, first = _THREADS.get(vendor or "", (1, OLDEST))
     return many if version >= first else 1
 
 

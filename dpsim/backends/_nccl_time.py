@@ -104,7 +104,7 @@ def predicted(
     sockets: int | None = None,
 ) -> Time:
     """The time of `operation` on `size` bytes carried out by `choice` (algorithm, protocol);
-    `sockets`: TCP connections for each that a channel has; None: as many as NCCL opens."""
+    `sockets`: TCP connections for each that a channel has; None: as many as NCCL has threads."""
     algorithm, protocol = choice
     graph = tuning.graph
     share = {kind: reached(fitted, kind, algorithm, protocol) for kind in traffic.paces}
@@ -120,8 +120,8 @@ def predicted(
     pace, busiest = traffic.paces[slowest]
     transfer = size * pace / share[slowest]
     if graph.outside in SOCKETS:
-        opened = sockets or tables.opened(graph.adapters, graph.outside, tuning.version)
-        flows = tuning.connections * opened
+        own = tables.threads(graph.adapters, graph.outside, tuning.version)
+        flows = tuning.connections * (sockets or own)
         transfer = max(transfer, size * traffic.nic / (flows * fitted.of(graph.outside, "flow")))
     latency = path_latency(fitted, tuning, operation, choice)
     fill = 0.0

@@ -224,9 +224,8 @@ class Nccl(Backend):
             return Plan(phases, make, "direct", sent, self.launch or 0.0)
         if not self.fitted:
             raise Refused(f"NCCL has no estimate of {call.operation}: its tuner knows no messages")
-        known = call.topology.adapters, found.away, version_of(self.version)
-        sockets = self.sockets or tables.opened(*known)
-        time = messages.predicted(shipped(), found, call.size, sockets)
+        own = tables.threads(call.topology.adapters, found.away, version_of(self.version))
+        time = messages.predicted(shipped(), found, call.size, self.sockets or own)
         if found.between:
             longer = call.topology.crossing.added(time.latency)
             time = time._replace(latency=time.latency + longer)

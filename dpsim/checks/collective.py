@@ -95,9 +95,8 @@ def _library(
     version: str, algorithm: str, protocol: str, sockets: int, sharp: bool
 ) -> dict[str, Any]:
     """NCCL's keys."""
-    own = {"sockets": sockets} if sockets else {}
     known = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
-    return known | own
+    return {**known, "sockets": sockets or None}
 
 
 def _machine(given: Any) -> str:

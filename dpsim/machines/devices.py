@@ -15,6 +15,8 @@ NetworkKind = Literal[
     "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "slingshot_ip",
     "efa", "tcpx",
 ]  # fmt: skip
+#: makers of network adapters that libraries ask for
+NicMaker = Literal["amazon", "google"]
 #: every kind of wire; nvlink to ici (between TPUs) are inside a node
 LinkKind = Literal[
     "nvlink", "nvswitch", "pcie", "inter_socket", "xgmi", "ici", "local", NetworkKind

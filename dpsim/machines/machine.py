@@ -6,7 +6,7 @@ import dataclasses
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.files import stamp
@@ -14,7 +14,7 @@ from dpsim.core.places import data_folder, home_of
 from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.machines.clos import Clos, Routing
 from dpsim.machines.cores import Cores
-from dpsim.machines.devices import PEER_LINKS, Device, Link, NetworkKind
+from dpsim.machines.devices import PEER_LINKS, Device, Link, NetworkKind, NicMaker
 from dpsim.machines.fabrics import Network, NodeFabric
 from dpsim.machines.storage import Storage
 from dpsim.machines.topology import AS_IT_IS, Crossing, Topology
@@ -46,7 +46,7 @@ class Machine:
     storage: Storage | None = None
     node: Annotated[NodeFabric, plugins.Plugin("fabrics", "family")]
     network: Annotated[Network, plugins.Plugin("fabrics", "family")] | None = None
-    adapters: Literal["amazon", "google"] | None = None
+    adapters: NicMaker | None = None
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Machine:
             compute_capability=self.device.compute_capability,
             gpudirect=self.device.gpudirect,
             crossing=way,
-            adapters=self.adapters or "",
+            adapters=self.adapters,
         )
 
 

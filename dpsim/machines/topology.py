@@ -11,7 +11,7 @@ from dpsim.core.deferred import nx
 from dpsim.core.many import larger, smaller
 from dpsim.core.record import Refused
 from dpsim.machines.cables import Cables
-from dpsim.machines.devices import Link
+from dpsim.machines.devices import Link, NicMaker
 from dpsim.machines.fabrics import Edge, Network, NodeFabric, Vertex
 from dpsim.machines.wiring import Wiring
 
@@ -72,7 +72,7 @@ class Topology:
     compute_capability  of its GPUs, NVIDIA's times ten (H100: 90), or 0 where there is none
     gpudirect  whether NICs reach the memory of its GPUs
     crossing  for models whose steps between nodes were not fitted on these cables
-    adapters  whose network adapters its nodes have, where libraries ask: "amazon", "google" or ""
+    adapters  whose network adapters its nodes have, where libraries ask
 
     Everything is computed on first use.  Routes and links need one node and the cables only, so
     that a machine of thousands of nodes stays cheap until someone asks for its whole `graph`.
@@ -90,7 +90,7 @@ class Topology:
         compute_capability: int = 0,
         gpudirect: bool = True,
         crossing: Crossing = AS_IT_IS,
-        adapters: str = "",
+        adapters: NicMaker | None = None,
     ) -> None:
         if nodes > 1 and (network is None or nics == 0):
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))

@@ -60,8 +60,8 @@ def setting_text(change: Mapping[str, Any]) -> str:
 
 def set_value(value: Any) -> str:
     """A value of a key, as a scenario writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else str(value).lower()
     if isinstance(value, dict):
         return "{" + ", ".join(f"{clean(k)}: {set_value(v)}" for k, v in value.items()) + "}"
     return clean(value)

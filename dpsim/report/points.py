@@ -10,6 +10,7 @@ from dpsim.core.units import show
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import Chosen, Failed, Point, computed
 from dpsim.report import text
+from dpsim.report.fields import set_value
 from dpsim.report.table import Columns, columns
 from dpsim.report.text import between, clean, duration, money, number, percent, signed
 
@@ -42,12 +43,9 @@ def place(point: Point) -> str:
 
 
 def _setting(value: object) -> str:
-    """`value` as a file has it."""
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
     if isinstance(value, dict):
         return " ".join(f"{clean(key)}={_setting(item)}" for key, item in value.items())
-    return clean(value)
+    return set_value(value)
 
 
 def rate(point: Point) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dpsim.core import plugins
 from dpsim.core.record import Refused, dump
+from dpsim.machines.devices import NicMaker
 from dpsim.machines.machine import Machine, load_device
 from dpsim.measurements.importing import agreement
 from dpsim.measurements.importing.device import alike, device_of
@@ -51,6 +52,7 @@ def combine(
     nics = _nics(ledger)
     host = host_of(ledger, chosen, gpus, nics) if gpus and nics is not None else None
     network = _network(ledger, nics) if nics else None
+    made = _adapters(ledger, nics or ())
     if ledger.missing:
         hint = f"name a machine like it with --like: {alike(gpus, chosen)}"
         if like is not None:
@@ -69,7 +71,7 @@ def combine(
         "nics_per_node": len(nics),
         "node": node,
         **({"network": network} if network is not None else {}),
-        **({"adapters": "amazon"} if _amazons(ledger, nics) else {}),
+        **({"adapters": made} if made is not None else {}),
         "sources": _sources(ledger.told, node, network),
     }
     taken = next(t.source for t in ledger.told if t.path == "node.host.layout")
@@ -100,17 +102,16 @@ def _nics(ledger: Ledger) -> tuple[Nic, ...] | None:
     return None
 
 
-def _amazons(ledger: Ledger, nics: Sequence[Nic]) -> bool:
-    """Whether the NICs are, or those of the preset where the files name none."""
-    if found := ledger.first(lambda f: f.nics):
-        own = any(nic.amazon for nic in nics)
-        if own:
-            ledger.note("adapters", "amazon", "file", f"{found[1]}: PCI vendor 0x1d0f")
-        return own
-    own = ledger.like is not None and ledger.like.adapters == "amazon"
-    if own:
-        ledger.preset("adapters", "amazon")
-    return own
+def _adapters(ledger: Ledger, nics: Sequence[Nic]) -> NicMaker | None:
+    """Whose adapters the NICs are; the preset's where no file tells what they are."""
+    made = next((nic.adapters for nic in nics if nic.adapters), None)
+    if made is not None:
+        ledger.note("adapters", made, "file", (ledger.first(lambda f: f.nics) or ((), ""))[1])
+    elif ledger.like is not None and nics and all(nic.kind is None for nic in nics):
+        made = ledger.like.adapters
+        if made is not None:
+            ledger.preset("adapters", made)
+    return made
 
 
 def _network(ledger: Ledger, nics: Sequence[Nic]) -> Document | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dpsim.machines.devices import NetworkKind
+from dpsim.machines.devices import NetworkKind, NicMaker
 
 Pair = tuple[int, int]
 #: how near two devices are, nearest first
@@ -31,8 +31,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Nic:
-    """One port of a network card, `amazon`'s or another's; `speed` is its line rate, one way
-    [B/s]."""
+    """One port of a network card; `speed` is its line rate, one way [B/s]."""
 
     name: str
     place: Place | None = None
@@ -40,7 +39,7 @@ class Nic:
     kind: NetworkKind | None = None
     gpudirect: bool | None = None
     port: int | None = None
-    amazon: bool = False
+    adapters: NicMaker | None = None
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from pathlib import Path
 from xml.parsers import expat
 
 from dpsim.core.record import Refused
-from dpsim.machines.devices import NetworkKind
+from dpsim.machines.devices import NetworkKind, NicMaker
 from dpsim.measurements.importing.facts import Facts, Nic, Pair, Place, Wires, many
-from dpsim.measurements.importing.pci_ids import of_all
+from dpsim.measurements.importing.pci_ids import maker_of, of_all
 from dpsim.measurements.readers import text_content
 
 FORMAT = "NCCL topology XML"
@@ -48,9 +48,9 @@ class Element:
         return self.attributes.get(key, "").strip()
 
     @property
-    def amazons(self) -> bool:
-        """Whether it is a network card of Amazon's."""
-        return self.get("vendor").lower() == "0x1d0f" and self.get("class").startswith(_NIC_CLASS)
+    def adapters(self) -> NicMaker | None:
+        """Whose network card it is, where libraries ask."""
+        return maker_of(self.get("vendor")) if self.get("class").startswith(_NIC_CLASS) else None
 
     def named(self, *names: str) -> list[Element]:
         return [child for child in self.children if child.name in names]
@@ -235,7 +235,7 @@ class _Reading:
                 Nic(name, place, megabits * 1e6 / 8, _kind(name, card),
                     direct == "1" if direct in ("0", "1") else None,
                     _whole(net, "port", 0, 1023) if net.get("port") else None,
-                    bool(card and card.amazons))
+                    card.adapters if card else None)
             )  # fmt: skip
 
     def _nics(self) -> tuple[Nic, ...] | None:
@@ -249,7 +249,7 @@ class _Reading:
         if self.cards:
             return tuple(
                 Nic(slot.pci.get("busid"), slot.place, None, _kind("", slot.pci),
-                    amazon=slot.pci.amazons)
+                    adapters=slot.pci.adapters)
                 for slot in self.cards
             )  # fmt: skip
         return () if self.listed else None
@@ -370,7 +370,7 @@ def _kind(name: str, card: Element | None) -> NetworkKind | None:
     kind = card.get("class").lower() if card is not None else ""
     if kind.startswith("0x0207") or re.match(r"ib[pso]\d", name):
         return "infiniband"
-    if card is not None and card.amazons:
+    if card is not None and card.adapters:
         known = card.get("device").lower()
         return ("efa" if known.startswith("0xefa") else "ethernet") if known else None
     if name.startswith("roce") or (kind.startswith("0x0200") and name.startswith("mlx5")):

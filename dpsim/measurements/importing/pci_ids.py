@@ -1,4 +1,4 @@
-"""Which GPU a PCI id is.
+"""Which GPU a PCI id is, and whose a network card is.
 
 Vendor and device, as in the PCI ID Repository (pci-ids.ucw.cz, 2025), of devices that dpsim has.
 Ids that several products share, or that a cloud gives a part of one, are left out.
@@ -7,6 +7,8 @@ Ids that several products share, or that a cloud gives a part of one, are left o
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+from dpsim.machines.devices import NicMaker
 
 #: "vendor:device" -> the name of dpsim's device file
 DEVICES = {
@@ -63,3 +65,9 @@ def of_all(ids: Iterable[tuple[str, str]]) -> str | None:
     found = {f"{vendor}:{device}".lower().replace("0x", "") for vendor, device in ids}
     (only, *others) = found or {""}
     return None if others or only.startswith(":") or only.endswith(":") or not only else only
+
+
+def maker_of(vendor: str) -> NicMaker | None:
+    """Whose network adapters those of a PCI `vendor` are: Amazon's, or nobody's that is asked for
+    (NVIDIA/nccl 2.30.7 src/transport/net_socket.cc)."""
+    return "amazon" if vendor.lower() == "0x1d0f" else None

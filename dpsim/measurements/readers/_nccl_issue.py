@@ -2,7 +2,7 @@
 
 With `-g 8` one thread launches the kernels of eight GPUs, one after the other, for every repetition
 (NVIDIA/nccl-tests src/common.cu, `startColl`), so small sizes all take as long as that takes: 34 to
-36 us for an all-reduce, broadcast or reduce of eight A100, and 85 to 89 us up to 1 MiB for an
+36 us for an all-reduce, broadcast or reduce of eight A100, and 85 to 90 us up to 2 MiB for an
 all-to-all, which has eight sends and eight receives each (logs in microsoft/superbenchmark,
 tests/data).  A framework's ranks have a process each.
 """
