@@ -197,6 +197,15 @@ def test_tensor_ranks_go_on_holding_whole_experts() -> None:
     assert space.change(split)["parallel"]["expert_tensor"] == 1
 
 
+@pytest.mark.parametrize(("tokens", "shared"), [(32, True), (33, False)])
+def test_tensor_ranks_share_sequences_that_are_equal_parts(tokens: int, shared: bool) -> None:
+    llama = {"huggingface": "llama-3-8b", "sequence_length": tokens}
+    own = bench(toy(model=llama, cluster={"ranks": 8}))
+    space = MeshSpace(own.case())
+    split = next(one for one in space.settings() if one.tensor == 2 and one.context == 1)
+    assert space.change(split)["parallel"].get("sequence_parallel", False) is shared
+
+
 def test_what_is_wanted_of_a_point_is_known_while_searching() -> None:
     slow, limit = CASES["slow links"], 0.027
     own = bench(slow)

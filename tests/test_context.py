@@ -360,6 +360,26 @@ def test_sequences_that_do_not_divide_are_refused(length: int, balance: str, sai
     case_of(llama(model=model | {"sequence_length": 32768}, context={"balance": balance}))
 
 
+@pytest.mark.parametrize(
+    ("length", "context", "said"),
+    [
+        (32770, 1, "sequences of 32770 tokens do not split over 4 tensor ranks; false would do"),
+        (32772, 1, ""),
+        (32780, 2, "tokens over 2 ranks do not split over 4 tensor ranks; false would do"),
+        (32768, 2, ""),
+    ],
+)
+def test_tensor_ranks_share_a_sequence_in_equal_parts(length: int, context: int, said: str) -> None:
+    """Megatron-LM asserts it where it scatters sequences."""
+    shared = {"tensor": 4, "context": context, "sequence_parallel": True}
+    model = {"huggingface": "llama-3-8b", "sequence_length": length}
+    if said:
+        assert said in refusal(llama(model=model, parallel=shared))
+        case_of(llama(model=model, parallel=shared | {"sequence_parallel": False}))
+    else:
+        case_of(llama(model=model, parallel=shared))
+
+
 def test_toys_say_what_their_attention_exchanges() -> None:
     data = toy()
     del data["model"]["layers"][0]["attention"]

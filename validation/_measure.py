@@ -148,6 +148,10 @@ def joined(arguments: argparse.Namespace, fake_world: int = 0) -> Iterator[World
         yield world
         if not world.fake:
             dist.barrier()  # nobody leaves while another rank still talks to it
+        if world.backend == "gloo":
+            # its thread drops the last work with the interpreter, which torch (2.13) holds while
+            # it waits for that thread
+            time.sleep(0.2)
     finally:
         dist.destroy_process_group()
 

@@ -128,6 +128,8 @@ class Programs:
             message = "first iterations are not modelled with tensor or pipeline parallelism"
             raise Refused(message, ("iteration",))
         split.accept_tensor(model, mesh.tensor)
+        if pace.parallel.sequence_parallel:
+            split.accept_sequence(model, mesh.tensor, mesh.context)
         schedule = self.schedule or OneFOneB()
         times = pace.times(max(self.batches.shares), self._with_own_experts(model))
         costs = [time.forward + time.backward for time in times]

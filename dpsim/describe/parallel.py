@@ -23,7 +23,7 @@ class Parallel:
     expert_tensor  ranks that split each expert between them: tensor, which it is if left out, or 1
     order     along which axis neighbouring ranks lie first, second, last; context, if it is not
               named, is right behind tensor; `expert` may stand in front of data, where it is
-    sequence_parallel   the ranks of a tensor group split the sequence too
+    sequence_parallel   the ranks of a tensor group split the sequence too, in equal parts
     async_tensor_parallel   with that, they exchange beside the matrix products next to it
     overlap_tensor_gradients   gradients of inputs are summed beside the products that make those of
               weights, and with sequence_parallel inputs are gathered again beside the products that

@@ -168,6 +168,20 @@ def accept_tensor(model: Model, ranks: int) -> None:
         )
 
 
+def accept_sequence(model: Model, ranks: int, context: int) -> None:
+    """Refuse stretches of a sequence, one for each of `context` ranks, that `ranks` tensor ranks
+    do not share equally (NVIDIA/Megatron-LM 00caa53a megatron/core/tensor_parallel/mappings.py
+    asserts it of what it scatters)."""
+    if model.tokens == 1 or model.tokens % (ranks * context) == 0:  # 1: layers of a toy
+        return
+    what = f"sequences of {model.tokens} tokens" + (f" over {context} ranks" if context > 1 else "")
+    raise Refused(
+        f"{what} do not split over {ranks} tensor ranks; false would do, or a "
+        f"model.sequence_length that {ranks * context} divides",
+        ("parallel", "sequence_parallel"),
+    )
+
+
 def _whole(model: Model) -> bool:
     """Whether nothing in `model` has heads or experts, nor times of its own; lengths tell nothing,
     for a sequence may be one token long."""

@@ -77,7 +77,8 @@ class MeshSpace:
         """What of the scenario `setting` sets."""
         given, keys = self.case.scenario.parallel, ("tensor", "pipeline", "context", "expert")
         parallel: dict[str, Any] = {k: getattr(setting, k) for k in keys if getattr(setting, k) > 1}
-        parallel |= {"sequence_parallel": True} if setting.tensor > 1 and self._language else {}
+        shared = setting.tensor > 1 and self._language and self._in_parts(setting)
+        parallel |= {"sequence_parallel": True} if shared else {}
         beside = given.async_tensor_parallel and "sequence_parallel" in parallel
         parallel |= {"async_tensor_parallel": True} if beside else {}
         said = given.overlap_tensor_gradients
@@ -101,6 +102,11 @@ class MeshSpace:
         elif scenario.stages is not None:
             change["stages"] = None
         return change
+
+    def _in_parts(self, setting: MeshSetting) -> bool:
+        """Whether tensor ranks have equal parts of a sequence; a toy's has one token."""
+        tokens = self.case.model.tokens
+        return tokens == 1 or tokens % (setting.tensor * setting.context) == 0
 
     def dealt(self, setting: MeshSetting) -> bool:
         """Whether samples are dealt to ranks by their speed, so that shares differ: where the
@@ -161,8 +167,10 @@ class MeshSpace:
             return [1]
         tokens = self.case.model.tokens
         free = works[0].width is not None  # a toy says no tokens
-        fits = (n for n in divisors(self.case.ranks) if free or tokens % (2 * n) == 0)
-        return [n for n in fits if n == 1 or free or tokens // n >= LEAST_TOKENS]
+        fits = (n for n in divisors(self.case.ranks) if n > 1)
+        if not free:
+            fits = (n for n in fits if tokens % (2 * n) == 0 and tokens // n >= LEAST_TOKENS)
+        return [1, *fits]
 
     def _experts(self, holders: int) -> list[int]:
         counts = {layer.experts for layer in self.case.model.layers if layer.experts}

@@ -152,6 +152,9 @@ def serve() -> None:
             parts = {"curve": curve, "memory": memory, "train": train, "serve": serving.part}
             answer = parts[order["do"]](order)
             dist.barrier()
+            # gloo's thread drops the last work with the interpreter, which torch (2.13) holds while
+            # it waits for that thread
+            time.sleep(0.2)
         finally:
             dist.destroy_process_group()
         print(json.dumps(answer), flush=True)
