@@ -77,7 +77,9 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cluster = {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}
         return Platform((MachineReading(cluster, ("one DGX assumed",)),))
 
-    widths = _learned(any=WIDTH, latency=1.0, passage=1.0, nodes=1.0, unmeasured=1.0)
+    widths = _learned(
+        any=WIDTH, latency=1.0, passage=1.0, nodes=1.0, unmeasured=1.0, unmeasured_sockets=1.0
+    )
     monkeypatch.setattr(model, "platform_of", known_platform)
     monkeypatch.setattr(collective_error, "shipped", lambda name: widths)
     model.topology_for.cache_clear()
@@ -298,6 +300,31 @@ def test_rows_that_show_a_fault_are_predicted_but_neither_scored_nor_used(write:
     found = predictions(write(rows), calibrate="every:2")
     assert {line["status"] for line in found[::2]} == {"excluded"}
     assert all(line["predicted"] > 0 for line in found)
+
+
+def test_rows_that_one_thread_takes_to_launch_are_predicted_but_not_scored(write: Write) -> None:
+    """Eight launches of 4 us each, whatever the size, and then what links take; so many GPUs of a
+    thread are told by a column, and a process per GPU is meant where it says nothing."""
+    sizes = [2**k for k in range(10, 24)]
+    rows = [_row(size_bytes=n, time_us=max(32.0, n / 1e5), gpus_per_thread=8) for n in sizes]
+    columns = (*COLUMNS, "gpus_per_thread")
+    found = predictions(write(_text(rows, columns)), calibrate="every:2")
+    launched = [line["status"] for line in found].count("excluded")
+    assert launched == sum(n / 1e5 <= 32.0 * 1.25 for n in sizes)
+    assert all(
+        "thread takes to launch on its 8 GPUs" in line["reason"] for line in found[:launched]
+    )
+    assert {line["status"] for line in found[launched:]} == {"calibrated", "predicted"}
+    for row in rows:
+        row["gpus_per_thread"] = ""
+    assert validate_collectives(write(_text(rows, columns)))["status"] == {"predicted": len(rows)}
+
+
+def test_a_thread_has_no_more_gpus_than_its_node(write: Write) -> None:
+    path = write(_text([_row(), _row(gpus_per_thread=9)], (*COLUMNS, "gpus_per_thread")))
+    document = validate_collectives(path)
+    assert document["status"] == {"predicted": 1, "refused": 1}
+    assert "gpus_per_thread: 9 is not in 1 … 8" in str(document["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -685,8 +712,10 @@ def test_series_are_split_by_the_checksum_of_their_name() -> None:
 
 def test_an_interval_grows_with_latency_and_between_nodes() -> None:
     """Logarithms add in quadrature: 2 by nature, 3 by latency inside a node and 4 by that between
-    nodes, 5 between them anyway, 7 where no machine with such links was measured."""
-    found = _learned(any=2.0, latency=3.0, passage=4.0, nodes=5.0, unmeasured=7.0)
+    nodes, 5 between them anyway, 7 where no machine with such links was measured, 8 over TCP."""
+    found = _learned(
+        any=2.0, latency=3.0, passage=4.0, nodes=5.0, unmeasured=7.0, unmeasured_sockets=8.0
+    )
     found["machines.roce"] = _constant(1.0)
     assert collective_error.interval("roce", 0.0, False, found) == pytest.approx((0.5, 2.0))
     half = math.exp(math.hypot(math.log(2.0), 0.5 * math.log(3.0)))
@@ -696,6 +725,8 @@ def test_an_interval_grows_with_latency_and_between_nodes() -> None:
     assert ends == pytest.approx((1 / all_three, all_three))
     new = math.exp(math.hypot(math.log(2.0), math.log(7.0)))
     assert collective_error.interval("smoke", 0.0, False, found)[1] == pytest.approx(new)
+    over_tcp = math.exp(math.hypot(math.log(2.0), math.log(8.0)))
+    assert collective_error.interval("ipoib", 0.0, False, found)[1] == pytest.approx(over_tcp)
 
 
 def test_an_interval_holds_its_prediction() -> None:

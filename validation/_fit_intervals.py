@@ -22,6 +22,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
+from dpsim.predict.collective_error import unmeasured
 from dpsim.predict.widths import LEAST_OVER, doubt_of_level, far
 
 #: what the file of constants that three programs write begins with
@@ -112,13 +113,20 @@ def collectives(rows: Sequence[Row]) -> Causes:
     """Those of single collectives, as `collective_error.interval` has them."""
     column, machines = _columns(rows), machines_of(rows)
     latency, apart = column(lambda r: r["latency"]), column(lambda r: float(r["nodes"] > 1))
-    alone = column(lambda r: float(machines[r["fabric"]] == {r["machine"]}))
+
+    def alone(name: str) -> Cause:
+        """A kind of which no machine is left without this one."""
+        of_row = column(
+            lambda r: machines[r["fabric"]] == {r["machine"]} and unmeasured(r["fabric"]) == name
+        )
+        return Cause(of_row, of_row)
+
     return {
         "any": Cause(*[np.ones(len(rows))] * 2),
         "latency": Cause(*[latency * (1 - apart)] * 2),
         "passage": Cause(*[latency * apart] * 2),
         "nodes": Cause(apart, apart),
-        "unmeasured": Cause(alone, alone),
+        **{name: alone(name) for name in ("unmeasured", "unmeasured_sockets")},
     }
 
 
@@ -313,7 +321,8 @@ MEANINGS = {
     "latency": "factor by the share of its time that is latency, where it is all, inside a node",
     "passage": "the same between nodes",
     "nodes": "factor between nodes",
-    "unmeasured": "factor on kinds of link of which no machine was measured",
+    "unmeasured": "factor on kinds of link of which no machine was measured, without TCP",
+    "unmeasured_sockets": "the same of kinds that go through the hosts' TCP",
 }
 
 

@@ -16,17 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import _collective_tables
 import fit_nccl
 import leave_out_collectives
 
 from dpsim.accuracy import mixture
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
-from dpsim.accuracy.collectives.table import (
-    MOST_BYTES,
-    MOST_ROWS,
-    CollectiveTable,
-    read_collectives,
-)
+from dpsim.accuracy.collectives.table import MOST_BYTES, MOST_ROWS, CollectiveTable
 from dpsim.accuracy.mixture import MixturePart
 from dpsim.accuracy.training.baselines import linear
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
@@ -87,8 +83,8 @@ def _collectives(path: Path, jobs: int) -> list[Known]:
 
     NCCL's constants are those of a fit without the row's machine, where the table names machines.
     """
-    table = read_collectives(path)
-    rows = [row for row in table.rows if not row.excluded]
+    table = _collective_tables.read(path)
+    rows = [row for row in table.rows if row.scored]
     answers = estimates([Question.of(row) for row in rows], jobs)
     machines, moved = _without(table)
     found = []

@@ -54,12 +54,15 @@ def judged(outcomes: Sequence[CollectiveOutcome]) -> tuple[list[Judged], int]:
         groups.setdefault(outcome.row.series, []).append(outcome)
     found, missing = [], 0
     for name, members in sorted(groups.items()):
-        marked = sum(o.row.excluded for o in members)
+        marked = sum(o.row.faulty for o in members)
         pathological = 2 * marked >= len(members)
         readings = [
             MeasuredSize(o.row.size, o.row.measured, o.predicted, o.low, o.high)
             for o in members
-            if o.predicted and o.low and o.high and (pathological or not o.row.excluded)
+            if o.predicted
+            and o.low
+            and o.high
+            and (o.row.scored or (pathological and o.row.faulty))
         ]
         if readings:
             found.append(Judged(name, pathological, overall(bands(readings, kinds[name]))))

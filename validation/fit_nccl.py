@@ -34,12 +34,13 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import _collective_tables
 import numpy as np
 from scipy.optimize import least_squares
 
 from dpsim.accuracy.collectives.figures import WHOLE
 from dpsim.accuracy.collectives.model import Question, platform_of, topology_of
-from dpsim.accuracy.collectives.table import CollectiveRow, read_collectives
+from dpsim.accuracy.collectives.table import CollectiveRow
 from dpsim.accuracy.scores import fitted_on
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
@@ -51,6 +52,7 @@ from dpsim.backends.nccl import PLUGINS, version_of
 from dpsim.core import constants, plugins
 from dpsim.core.constants import Constant
 from dpsim.core.record import Refused
+from dpsim.machines.devices import SOCKETS
 
 HEAD = """\
 Constants of the NCCL backend; written by validation/fit_nccl.py, never by hand.
@@ -157,7 +159,6 @@ OUTSIDE = (
     "efa", "tcpx",
 )  # fmt: skip
 KINDS = (*INSIDE, *OUTSIDE)
-SOCKETS = ("ethernet", "gvnic", "ipoib", "slingshot_ip")
 #: centre and sigma of the share of the nominal bandwidth that Simple reaches, where it is known
 SHARES = {
     # 1460 of 1538 bytes on the wire are payload, and TCP on one's own switches gets there
@@ -221,7 +222,7 @@ def samples_of(rows: Iterable[CollectiveRow]) -> tuple[list[Fitted], dict[str, i
     refused: dict[str, int] = defaultdict(int)
     ordered = sorted(rows, key=lambda row: repr(Question.of(row).stated))  # one is kept at a time
     for row in ordered:
-        if not re.match("NCCL|RCCL", row.library) or row.excluded:
+        if not re.match("NCCL|RCCL", row.library) or not row.scored:
             continue
         if row.operation not in (*OPERATIONS, *messages.OPERATIONS):
             refused[f"{row.operation} is not modelled"] += 1
@@ -604,7 +605,7 @@ def main(arguments: list[str] | None = None) -> int:
     if also := sorted(related - options.kinds):
         print(f"fitted too, as of one family: {', '.join(also)}", file=sys.stderr)
     options.kinds |= related
-    samples, refused = samples_of(read_collectives(options.table).rows)
+    samples, refused = samples_of(_collective_tables.read(options.table).rows)
     samples = [sample for sample in samples if sample.kind in options.kinds]
     for reason, count in sorted(refused.items()):
         print(f"{count:5} rows left out: {reason}", file=sys.stderr)

@@ -24,8 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import _collective_tables
+
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
-from dpsim.accuracy.collectives.table import read_collectives
 from dpsim.accuracy.scores import fitted_on
 from dpsim.checks.diagnosis import LARGE_SIZE
 from dpsim.checks.plateau import ANY, DOUBTFUL, FAULTY, NAME, plateau_of
@@ -55,15 +56,15 @@ def plateaus(paths: Sequence[Path]) -> list[SeriesPlateau]:
     """Those of all series that are modelled and have large sizes."""
     groups: dict[tuple[str, str, str, bool], list[float]] = defaultdict(list)
     for path in paths:
-        table = read_collectives(path)
+        table = _collective_tables.read(path)
         at = table.columns.index("machine_id")
-        large = (row for row in table.rows if row.size >= LARGE_SIZE)
+        large = (r for r in table.rows if r.size >= LARGE_SIZE and not r.issuing)
         rows = [row for row in large if row.library.startswith(NCCL)]
         known = estimates([Question.of(row) for row in rows])
         for row in rows:
             answer = known[Question.of(row)]
             if isinstance(answer, Estimate):
-                key = (row.series, row.cells[at], answer.kind, row.excluded)
+                key = (row.series, row.cells[at], answer.kind, row.faulty)
                 groups[key].append(math.log(row.measured / answer.seconds))
     return [
         SeriesPlateau(series, machine, kind, statistics.median(logs), faulty)

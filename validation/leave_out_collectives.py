@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import _collective_tables
 import fit_nccl
 import numpy as np
 from fit_nccl import Fitted, Posted, Sample
 
-from dpsim.accuracy.collectives.table import CollectiveTable, read_collectives
+from dpsim.accuracy.collectives.table import CollectiveTable
 from dpsim.core.record import Refused
 
 COLUMNS = {"machine": "machine_id", "source": "source_repo"}
@@ -150,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--by", choices=sorted(COLUMNS), default="machine")
     parser.add_argument("--every", type=int, default=1)
     options = parser.parse_args(arguments)
-    table = read_collectives(options.table)
+    table = _collective_tables.read(options.table)
     samples, _ = fit_nccl.samples_of(table.rows)
     chosen = thinned(samples, options.every)
     machines = machines_of(table, options.by)

@@ -27,7 +27,7 @@ from itertools import permutations, product
 import numpy as np
 
 from dpsim.backends import Topology
-from dpsim.backends._nccl_time import REMOTE, SOCKETS, UNKNOWN, Constants, Time
+from dpsim.backends._nccl_time import REMOTE, UNKNOWN, Constants, Time
 from dpsim.backends._nccl_traffic import RELAYED, Traffic, names_of, summed, tallied
 from dpsim.collectives import (
     Members,
@@ -41,6 +41,7 @@ from dpsim.collectives import (
 )
 from dpsim.core.arrays import IntArray
 from dpsim.core.lean import dataclass
+from dpsim.machines.devices import SOCKETS
 from dpsim.machines.tally import Convoy, Tally
 
 #: operations that are messages; NCCL's tuner has no entry for them

@@ -38,10 +38,11 @@ from dpsim.backends import Edge
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import NcclGraph
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
-from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, SOCKETS, Hops, Tuning
+from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Hops, Tuning
 from dpsim.core import constants
 from dpsim.core.lean import dataclass
 from dpsim.core.many import root
+from dpsim.machines.devices import SOCKETS
 
 #: kinds whose NICs move GPUs' memory themselves where the GPUs let them
 REMOTE = ("infiniband", "omni_path", "roce")
@@ -204,4 +205,4 @@ def _hops(tuning: Tuning, operation: str, algorithm: str) -> Hops:
     return hops
 
 
-__all__ = ["SOCKETS", "UNKNOWN", "Constants", "Time", "predicted", "shipped"]
+__all__ = ["UNKNOWN", "Constants", "Time", "predicted", "shipped"]

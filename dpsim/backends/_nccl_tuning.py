@@ -17,13 +17,12 @@ from dpsim.backends._nccl_graph import NcclGraph, rounded_down
 from dpsim.backends._nccl_tables import Era
 from dpsim.backends._nccl_thresholds import ll_limit, tree_limit
 from dpsim.core.lean import dataclass
+from dpsim.machines.devices import SOCKETS
 
 _ONE_PASS = ("all_gather", "reduce_scatter")
 _OLDEST_PAT = tables.PAT_CAPABILITY
 #: algorithms in which switches between the nodes add (SHARP); NCCL calls nvls_sharp NVLS too
 SHARP = ("collnet_direct", "collnet_chain", "nvls_sharp")
-#: kinds whose bytes go through TCP connections
-SOCKETS = ("ethernet", "gvnic", "ipoib", "slingshot_ip")
 ALGORITHMS = ("tree", "ring", "nvls", "nvls_tree", "pat", *SHARP)
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 #: operations with a root: NCCL has only rings for them, through which pieces pass like in a pipe

@@ -29,12 +29,13 @@ import numpy as np
 from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, Topology
 from dpsim.backends._mpi_rounds import Round, rounds
 from dpsim.backends._mpi_rules import ALGORITHMS, RULES, MpiRule, choose, forced
-from dpsim.backends._nccl_time import SOCKETS, shipped
+from dpsim.backends._nccl_time import shipped
 from dpsim.backends._nccl_traffic import is_cable
 from dpsim.collectives import TransferList, Transfers, convoys_of, members_of, onward, rank_array
 from dpsim.core import units
 from dpsim.core.arrays import Array, IntArray
 from dpsim.core.record import Refused, Text, record
+from dpsim.machines.devices import SOCKETS
 from dpsim.machines.fabrics import Vertex
 from dpsim.machines.tally import Convoy, Tally
 from dpsim.machines.topology import Way

@@ -15,6 +15,8 @@ NetworkKind = Literal[
     "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "slingshot_ip",
     "efa", "tcpx",
 ]  # fmt: skip
+#: kinds whose bytes go through TCP connections of the host
+SOCKETS = ("ethernet", "gvnic", "ipoib", "slingshot_ip")
 #: makers of network adapters that libraries ask for
 NicMaker = Literal["amazon", "google"]
 #: every kind of wire; nvlink to ici (between TPUs) are inside a node

@@ -64,7 +64,7 @@ def calibrating(rows: Sequence[CollectiveRow], mode: str) -> frozenset[int]:
     if mode == "none":
         return frozenset()
     chosen = _every(rows, step) if step else _smallest(rows)
-    return frozenset(place for place in chosen if not rows[place].excluded)
+    return frozenset(place for place in chosen if rows[place].scored)
 
 
 def _every(rows: Sequence[CollectiveRow], step: int) -> list[int]:

@@ -11,8 +11,9 @@ warning.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from dpsim.core import csvfile, unknown
 from dpsim.core.record import Check, dotted
 from dpsim.core.units import Unit, decimal
 from dpsim.core.yamlfile import FileRefused
+from dpsim.machines.issuing import issued_up_to
 
 NEEDED = (
     "accelerator", "gpus_per_node", "nodes", "ranks", "fabric", "library", "collective",
@@ -28,7 +30,7 @@ NEEDED = (
 )  # fmt: skip
 OPTIONAL = (
     "series_id", "machine_id", "machine", "interconnect_stated", "algo", "proto", "inplace",
-    "pathological", "role",
+    "gpus_per_thread", "pathological", "role",
 )  # fmt: skip
 #: a table larger than this is refused before it fills the memory
 MOST_ROWS, MOST_BYTES = 200_000, 256_000_000
@@ -57,12 +59,14 @@ class StatedMachine:
 class CollectiveRow(StatedMachine):
     """One measured collective.
 
-    line      where it stands in the file
-    cells     its text, column by column, as it was
-    series    the curve that it belongs to
-    size      bytes, as nccl-tests counts them: the full, unsharded buffer
-    measured  seconds
-    excluded  it is known to show a fault, and is predicted but not scored
+    line             where it stands in the file
+    cells            its text, column by column, as it was
+    series           the curve that it belongs to
+    size             bytes, as nccl-tests counts them: the full, unsharded buffer
+    measured         seconds
+    gpus_per_thread  GPUs that a thread launches on, nGpus of nccl-tests
+    faulty           it is known to show a fault, and is predicted but not scored
+    issuing          so is a row that takes as long as one thread takes to launch on its GPUs
     """
 
     line: int
@@ -75,8 +79,14 @@ class CollectiveRow(StatedMachine):
     size: int
     measured: float
     in_place: bool
-    excluded: bool
+    faulty: bool
     role: str
+    gpus_per_thread: int = 1
+    issuing: bool = False
+
+    @property
+    def scored(self) -> bool:
+        return not (self.faulty or self.issuing)
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,19 @@ def read_collectives(path: Path) -> CollectiveTable:
         *_odd(rows),
     ]  # fmt: skip
     warnings = tuple(f"{path.name}: {text}" for text in found)
-    return CollectiveTable(path.name, table.columns, tuple(rows), warnings, tuple(faulty))
+    return CollectiveTable(path.name, table.columns, issued(rows), warnings, tuple(faulty))
+
+
+def issued(rows: Sequence[CollectiveRow]) -> tuple[CollectiveRow, ...]:
+    """`rows`, those marked that take as long as one thread takes to launch on its GPUs."""
+    curves: dict[tuple[str, str, int, bool], list[CollectiveRow]] = defaultdict(list)
+    for row in rows:
+        curves[row.series, row.operation, row.gpus_per_thread, row.in_place].append(row)
+    marked: dict[int, CollectiveRow] = {}
+    for (_, operation, gpus, _), curve in curves.items():
+        last = issued_up_to([(row.size, row.measured) for row in curve], operation, gpus)
+        marked |= {row.line: replace(row, issuing=True) for row in curve if 0 < row.size <= last}
+    return tuple(marked.get(row.line, row) for row in rows)
 
 
 def _check_columns(table: csvfile.Table) -> None:
@@ -176,8 +198,9 @@ class _Cells:
             size=size,
             measured=measured,
             in_place=self.flag("inplace"),
-            excluded=self.flag("pathological"),
+            faulty=self.flag("pathological"),
             role=self.found.get("role").lower(),
+            gpus_per_thread=self.threaded(per_node),
         )
 
     def series(self, nodes: int, ranks: int) -> str:
@@ -187,6 +210,11 @@ class _Cells:
         get = self.found.get
         machine = get("machine_id") or f"{get('accelerator')} {get('fabric')}"
         return f"{machine} {self.operation()} n{nodes} r{ranks} {get('library')}"
+
+    def threaded(self, per_node: int) -> int:
+        if not self.found.get("gpus_per_thread"):
+            return 1
+        return self.found.whole("gpus_per_thread", Check(1, per_node))
 
     def check_bandwidth(self, size: int, seconds: float) -> None:
         """Refused where a bandwidth that is stated too is not the size over the time."""

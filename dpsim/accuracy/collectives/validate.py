@@ -136,6 +136,12 @@ def _widths(
     return intervals.Widths.of(left)
 
 
+def _why_not_scored(row: CollectiveRow) -> str:
+    if row.faulty:
+        return "marked pathological in the table"
+    return f"takes as long as one thread takes to launch on its {row.gpus_per_thread} GPUs"
+
+
 def _outcome(
     row: CollectiveRow,
     estimate: Estimate | str,
@@ -143,14 +149,15 @@ def _outcome(
     widths: intervals.Widths,
     used: bool,
 ) -> CollectiveOutcome:
-    """What came of `row`; a row that shows a fault is predicted all the same, and not scored."""
-    reason = "marked pathological in the table" if row.excluded else ""
-    status = "excluded" if row.excluded else "calibrated" if used else "predicted"
+    """What came of `row`; a row that shows a fault, or how fast a thread launches, is predicted all
+    the same, and not scored."""
+    reason = "" if row.scored else _why_not_scored(row)
+    status = "excluded" if reason else "calibrated" if used else "predicted"
     try:
         seconds, note = _predicted(row, estimate, own)
     except Refused as refusal:
         why = f"{reason}; {refusal.message}" if reason else refusal.message
-        return CollectiveOutcome(row, status if row.excluded or used else "refused", why)
+        return CollectiveOutcome(row, status if reason or used else "refused", why)
     around = widths.around(row.fabric, row.size) if own else None
     if around is None and isinstance(estimate, Estimate):
         around = estimate.ends(row.nodes > 1)
@@ -194,7 +201,7 @@ def _predicted(row: CollectiveRow, estimate: Estimate | str, own: _Own | None) -
 def _document(
     table: CollectiveTable, outcomes: Sequence[CollectiveOutcome], known: Estimates, mode: str
 ) -> dict[str, Any]:
-    excluded = [o.compared for o in outcomes if o.status == "excluded" and o.compared]
+    excluded = [o.compared for o in outcomes if o.row.faulty and o.compared]
     beyond = sum(not found.inside for found in excluded)
     faulty = [row.reason for row in table.faulty]
     statuses = Counter([*(o.status for o in outcomes), *("refused" for _ in faulty)])
