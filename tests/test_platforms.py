@@ -460,6 +460,11 @@ def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None
         ("TITAN V", "titan-v"), ("GTX TITAN X (Maxwell)", "titan-x-maxwell"), ("K40m", "k40"),
         ("Nvidia Tesla V100 32 GB", "v100-sxm2-32gb"), ("RTX 3090", "rtx3090"), ("MI210", "mi210"),
         ("P100 (NVLink)", "p100-sxm2-16gb"), ("Tesla P40", "p40"), ("H800", "h800-sxm"),
+        # platforms that have one of the boards
+        ("A100 (ND96amsr_A100_v4)", "a100-sxm-80gb"), ("A100 (ND96asr_v4)", "a100-sxm-40gb"),
+        ("A100 (JUWELS Booster)", "a100-sxm-40gb"), ("A100 (a2-highgpu-8g)", "a100-sxm-40gb"),
+        ("A100 (a2-ultragpu-8g)", "a100-sxm-80gb"), ("A100 (BM.GPU4.8)", "a100-sxm-40gb"),
+        ("H100 (MareNostrum 5)", "h100-sxm-64gb"),
     ],
 )  # fmt: skip
 def test_accelerators_by_name(accelerator: str, device: str) -> None:
@@ -569,6 +574,24 @@ def test_a_platform_that_is_named_has_its_own_ethernet() -> None:
         ("8x HDR with Lustre file system", (8, 200, "infiniband")),
         ("Gloo is used for barriers; NCCL over 8x HDR", (8, 200, "infiniband")),
         ("EDR, 50 x 8-GPU nodes", (1, 100, "infiniband")),
+        # counts in brackets, in words, behind, by name and joined to what they count
+        ("HDR100 (x2)", (2, 100, "infiniband")), ("HDR (x4)", (4, 200, "infiniband")),
+        ("a pair of HDR100", (2, 100, "infiniband")), ("XDR 8x", (8, 800, "infiniband")),
+        ("Four ConnectX-6 200GbE", (4, 200, "roce")), ("4X200G RoCE", (4, 200, "roce")),
+        ("two Mellanox ConnectX-6 Dx 100GbE", (2, 100, "ethernet")),
+        ("mlx5_0:1,mlx5_1:1,mlx5_4:1,mlx5_5:1 HDR", (4, 200, "infiniband")),
+        ("4NIC*200Gb RoCE", (4, 200, "roce")), ("4-NIC 200G RoCE", (4, 200, "roce")),
+        ("NIC: 8; speed: 400 Gb/s; type: InfiniBand", (8, 400, "infiniband")),
+        ("2 NICs per GPU, 200G RoCE", (8, 400, "roce")), ("8x 200G", (8, 200, "infiniband")),
+        # ports of each, in brackets and behind
+        ("4x (2x100G) RoCE", (4, 200, "roce")), ("8 NICs (2x200G each) RoCE", (8, 400, "roce")),
+        ("BlueField-3 2x200G (x8)", (8, 400, "roce")), ("200G*2*8 RoCE", (8, 400, "roce")),
+        ("4x HDR (4x200G)", (4, 200, "infiniband")), ("4x HDR (2x200G)", (4, 200, "infiniband")),
+        ("4x OSFP (8x 400G InfiniBand)", (8, 400, "infiniband")),
+        # Ethernet by its standards, limits of a queue, and what a NIC is said to reach
+        ("GbE", (1, 1, "ethernet")), ("1000BASE-T", (1, 1, "ethernet")),
+        ("100Gbase-SR4", (1, 100, "ethernet")), ("3.2T RoCE", (8, 400, "roce")),
+        ("100GbE, tc rate limit 10Gbps", (1, 10, "ethernet")), ("24 GB/s RoCE", (1, 192, "roce")),
     ],
 )  # fmt: skip
 def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, float, str]) -> None:
@@ -589,7 +612,8 @@ def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, floa
         "8x HDR, but NCCL used the 10GbE management network", "8x HDR200 (2 of them active)",
         "8x HDR of which 4 are connected", "8x HDR, 4 cabled",
         "8 HDR ports, NCCL uses mlx5_0 only", "NDR 400 split to 2x200", "Soft-RoCE 100GbE",
-        "Cray Aries",
+        "Cray Aries", "WiFi 6", "25-100 Gbps", "10/100 Gbps", "100/25 Gb",
+        "HDR200, effective 180 Gb/s",
     ],
 )  # fmt: skip
 def test_a_network_that_is_not_what_it_names_is_refused(text: str) -> None:
@@ -629,6 +653,7 @@ def test_a_platforms_name_leaves_what_is_said_of_its_network(
     [
         ("H100 (p5.4xlarge)", 100), ("H100 (a3-highgpu-1g)", 25), ("T4 g4dn.xlarge", 25),
         ("A10G g5.xlarge", 10), ("L4 g6.xlarge", 10), ("V100 p3.8xlarge", 10),
+        ("L40S g6e.12xlarge", 100), ("A100 (NC24ads_A100_v4)", 20), ("A100 (a2-highgpu-4g)", 50),
     ],
 )  # fmt: skip
 def test_smaller_sizes_of_a_clouds_type_have_networks_of_their_own(
@@ -650,7 +675,9 @@ def test_smaller_sizes_of_a_clouds_type_have_networks_of_their_own(
         ("A100", "NVLink between all pairs of GPUs", "dgx-a100"),
         ("V100 SXM2", "NVLink (double links between pairs)", "dgx-1v"),
         ("V100 SXM2", "HGX-1 hybrid cube mesh", "dgx-1v"), ("8x A100 SXM4", "", "dgx-a100"),
-        ("H100 (a3-highgpu-8g)", "", "a3-high"),
+        ("H100 (a3-highgpu-8g)", "", "a3-high"), ("A100 80GB PCIe", "NV12 pairs", "rack-pcie4"),
+        ("H100", "NV18", "dgx-h100"), ("RTX 3090", "NVLink", "rtx3090-8"),
+        ("RTX A6000", "NVLink", "a6000-8"), ("A40", "NV4", "a40-8"), ("RTX 3090", "", "rtx4090-8"),
     ],
 )  # fmt: skip
 def test_nvlink_is_where_it_is_said_to_be(accelerator: str, inside: str, machine: str) -> None:

@@ -9,6 +9,7 @@ gets the NVLink of its generation: NVLink beside one is a bridge over a pair.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsim.accuracy.asking import answer
@@ -89,7 +90,16 @@ def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
         form = _asked_form(told, asked)
     fitting = [b for b in family.boards if not b.form or form is None or b.form == form]
     boards = tuple(fitting) or family.boards
-    return first([b for b in boards if not b.guessed], told.accelerator) or _guess(boards)
+    return named_board(boards, told) or _guess(boards)
+
+
+def named_board(boards: Iterable[Board], told: HardwareText) -> Board | None:
+    """The one of `boards` that the accelerator's words tell, else the one of a platform that is
+    named; None where none is."""
+    known = [board for board in boards if not board.guessed]
+    said = f"{told.accelerator} ; {told.inside}"
+    of_platform = (b for b in known if b.platforms.pattern and b.platforms.search(said))
+    return first(known, told.accelerator) or next(of_platform, None)
 
 
 def require_board(device: Device, family: Family, text: str) -> None:

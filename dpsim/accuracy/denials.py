@@ -22,6 +22,8 @@ _ASIDE = r"[([][^()\[\]]*[)\]]"
 def affirmed(text: str) -> str:
     """`text` on the network with numbers in figures, and without the kinds that it denies."""
     words, low = vocabulary().network, text
+    for read, written in words.spellings.items():
+        low = _swapped(written.pattern, read, low)
     for spelled in sorted(words.spoken, key=len, reverse=True):
         number = words.spoken[spelled]
         low = _swapped(rf"\b{spelled}{words.counted.pattern}", f"{number}x ", low)

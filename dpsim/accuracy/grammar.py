@@ -23,121 +23,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dpsim.accuracy.asides import ASIDE_USES, BRACKETS, product, with_aside
 from dpsim.accuracy.denials import affirmed, in_use
+from dpsim.accuracy.link_phrase import LinkPhrase, counted
 from dpsim.accuracy.link_rates import GPU, NIC, NODE, READ, LinkRate, of_ports, rate_of
 from dpsim.accuracy.rules import first, meaning
 from dpsim.accuracy.words import NetworkWords, vocabulary
-from dpsim.core.record import Refused
-from dpsim.machines.devices import NetworkKind
 
-#: networks that GPUs exchange nothing over
-_ASIDE_USES = ("storage", "management")
-#: networks whose NICs speak no TCP of their own
-_WITHOUT_SOCKETS = ("infiniband", "omni_path")
-#: how far rates that are rounded may be off each other
-_APART = 0.1
-#: more NICs than a node, or an NVLink domain that spans nodes, has
-_MOST = 256
-_BRACKETS = re.compile(r"[([][^()\[\]]*[)\]]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_PRODUCT = re.compile(r"(?<![\d.])(\d{1,3}) ?[x×*] ?(\d+(?:\.\d+)?)(?![\d.])")
+#: names of one adapter after another
+_ADAPTERS = re.compile(r"\bmlx5_\d+(?::\d)?(?: ?, ?mlx5_\d+(?::\d)?)+", re.IGNORECASE)
 _FACTOR = re.compile(r"⟨rate⟩ {0,2}[x×*]|[x×*] {0,2}⟨rate⟩")
 _SEPARATOR = re.compile(r"[;|,\n+&]|\band\b| / (?!\s*(?:nic|gpu|port|node|server|s\b))")
-
-
-@dataclass(frozen=True)
-class LinkPhrase:
-    """One network as a text tells it; None and "" are what it leaves open.
-
-    use      compute, storage or management
-    kind     what it is, `broad` where the word means more than that (RDMA, TCP, Ethernet)
-    count    NICs of a node, of a GPU where `each_gpu`
-    nominal  line rate of a NIC by its generation or model [Gbit/s]
-    sockets  whether it is used through TCP
-    note     what there is to tell about its kind
-    times    whether the count stands as a factor beside the rate
-    wrong    how its rates contradict each other; "" where they don't
-    """
-
-    use: str = ""
-    kind: NetworkKind | None = None
-    broad: bool = False
-    count: int | None = None
-    each_gpu: bool = False
-    rate: LinkRate | None = None
-    nominal: float | None = None
-    sockets: bool = False
-    note: str = ""
-    times: bool = False
-    wrong: str = ""
-
-    @property
-    def numbers(self) -> bool:
-        """Whether it says how many or how fast."""
-        return not (self.count is None and self.rate is None and self.nominal is None)
-
-    @property
-    def per_gpu(self) -> bool:
-        """Whether it tells what every GPU has."""
-        return self.each_gpu or (self.rate is not None and self.rate.of == GPU)
-
-    def several(self, gbits: float) -> bool:
-        """Whether a rate of `gbits` is that of several NICs of the generation that is named too."""
-        times = gbits / self.nominal if self.nominal else 1.0
-        whole = times > 1.01 and math.isclose(times, round(times), rel_tol=0.01)
-        of_one = self.rate is not None and self.rate.of in (GPU, NIC)
-        counted = self.count is None or self.count == round(times)
-        return whole and not (of_one or self.times) and counted
-
-    @property
-    def joined_by(self) -> NetworkKind | None:
-        """What kind of network a transfer sees: through TCP, that of its sockets."""
-        if not self.sockets or self.kind in ("gvnic", "ipoib", "slingshot_ip"):
-            return self.kind
-        if self.kind == "slingshot":
-            return "slingshot_ip"
-        return "ipoib" if self.kind in _WITHOUT_SOCKETS else "ethernet"
-
-    def filled(self, other: LinkPhrase) -> LinkPhrase:
-        """This, with what it leaves open as `other` says it."""
-        narrower = self.kind is None or (self.broad and other.kind is not None and not other.broad)
-        found = replace(
-            self,
-            use=self.use or other.use,
-            sockets=self.sockets or other.sockets,
-            rate=self.rate or other.rate,
-            nominal=self.nominal if self.nominal is not None else other.nominal,
-            wrong=self.wrong or other.wrong or _contradicting(self, other),
-        )
-        if self.count is None:
-            found = replace(found, count=other.count, each_gpu=self.each_gpu or other.each_gpu)
-        if not narrower:
-            return found
-        return replace(found, kind=other.kind, broad=other.broad, note=other.note)
-
-    def of_all(self) -> LinkPhrase:
-        """This, with a rate that no NIC has, and `count` NICs together have, as the node's."""
-        rate, known = self.rate, vocabulary().network.line_rates
-        if rate is None or rate.of or not self.count or self.each_gpu or rate.gbits in known:
-            return self
-        alike = any(math.isclose(rate.gbits / self.count, each, rel_tol=1e-3) for each in known)
-        beyond = rate.gbits > max(known)  # what no NIC has, several have
-        node = (alike or beyond) and self.count > 1 and not self.times
-        return replace(self, rate=replace(rate, of=NODE)) if node else self
-
-
-def _contradicting(one: LinkPhrase, other: LinkPhrase) -> str:
-    """How a node's rate and NICs beside it contradict each other; "" where they don't."""
-    for nics, node in ((one, other), (other, one)):
-        each, whole = nics.rate, node.rate
-        if not (each and whole and nics.count and not nics.each_gpu):
-            continue
-        beside = each.gbits * nics.count
-        if each.of in ("", NIC) and whole.of == NODE and abs(beside / whole.gbits - 1) > _APART:
-            return f"{nics.count} x {each.gbits:g} Gbit/s are not {whole.gbits:g} a node"
-    return ""
 
 
 def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -150,8 +49,9 @@ def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     outer: list[str] = []
     inner: list[str] = []
     benchmark = False
-    for part, ends in _parts(words.label.sub(r"\1;", affirmed(_THOUSANDS.sub("", text)))):
-        part = _BRACKETS.sub(_but(words.benchmark), part)
+    plain = _ADAPTERS.sub(lambda names: f"{names[0].count('mlx5')}x", _THOUSANDS.sub("", text))
+    for part, ends in _parts(words.label.sub(r"\1;", affirmed(plain))):
+        part = BRACKETS.sub(_but(words.benchmark), part)
         low = part.lower()
         benchmark = benchmark or words.benchmark.search(low) is not None
         if not benchmark and not words.to_host.search(low):
@@ -245,7 +145,7 @@ def _another(before: LinkPhrase, now: LinkPhrase) -> bool:
     """Whether `now` begins another network than `before`."""
     if now.use and (before.use or before.numbers or before.kind):
         return True
-    aside = before.use in _ASIDE_USES and before.numbers
+    aside = before.use in ASIDE_USES and before.numbers
     if aside and now.kind and now.numbers:
         return True
     kinds = before.kind and now.kind and before.kind != now.kind
@@ -281,46 +181,18 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _phrase(part: str) -> LinkPhrase:
-    outer = _BRACKETS.sub(" ", part)
-    asides = re.findall(r"[([]([^()\[\]]*)[)\]]", part)
+    words, outer = vocabulary().network, BRACKETS.sub(" ", part)
     found = _facts(outer)
-    for aside in asides:
-        if vocabulary().network.aside.search(aside.lower()):
-            continue
-        if vocabulary().network.scope_alone.search(aside.lower()):
-            of = meaning(vocabulary().network.scopes, aside.lower())
-            rate = found.rate
-            found = replace(found, rate=replace(rate, of=rate.of or of)) if rate and of else found
-            continue
-        told = _facts(aside)
-        if told.rate and found.rate and vocabulary().network.one_way.search(aside.lower()):
-            found = replace(found, rate=replace(found.rate, gbits=told.rate.gbits))
-            continue
-        alone = not (found.use or told.kind or told.numbers or "also" in aside.lower())
-        if told.use in _ASIDE_USES and alone:
-            found = replace(found, use=told.use)
-            continue
-        if told.use not in _ASIDE_USES or found.use or not (found.kind or found.numbers):
-            found = found.filled(told)
-    each_gpu = vocabulary().network.before[GPU].search(outer.lower())
+    for aside in re.findall(r"[([]([^()\[\]]*)[)\]]", part):
+        found = with_aside(found, aside, _facts)
+    each_gpu = words.before[GPU].search(outer.lower())
     if each_gpu and found.rate and not found.rate.of:
         found = replace(found, rate=replace(found.rate, of=GPU))
     rate, nominal = found.rate, found.nominal
-    both = vocabulary().network.duplex.search(part.lower())
+    both = words.duplex.search(part.lower())
     if both and rate and nominal and math.isclose(rate.gbits, 2 * nominal):
         found = replace(found, rate=replace(rate, gbits=nominal))
-    return _product(found, part).of_all()
-
-
-def _product(found: LinkPhrase, part: str) -> LinkPhrase:
-    """`found` with its rate as the node's where `part` makes it a product, too: 400G (2x200G)."""
-    rate, count = found.rate, found.count
-    for told in _PRODUCT.finditer(part):
-        unit = 8.0 if rate and rate.bytes else 1.0
-        each, whole = unit * float(told[2]), rate.gbits if rate and not rate.of else 0.0
-        if int(told[1]) == count and math.isclose(each * count, whole, rel_tol=1e-3):
-            return replace(found, rate=LinkRate(whole, NODE))
-    return found
+    return product(found, part).of_all()
 
 
 def _facts(text: str) -> LinkPhrase:
@@ -379,16 +251,12 @@ def _count(text: str, words: NetworkWords) -> tuple[int | None, bool]:
     low = text.lower()
     if words.one_each.search(low):
         return 1, True
+    if each := words.several_each.search(text):
+        return int(each[1]), True
     spelled = meaning(words.counts, low)
     if spelled is not None:
         return spelled, False
     for way in words.count:
         if found := way.search(text):
-            return _counted(int(found[1])), False
+            return counted(int(found[1])), False
     return None, False
-
-
-def _counted(count: int) -> int:
-    if count > _MOST:
-        raise Refused(f"{count} NICs in a node are more than any has", ("inter_node",))
-    return count

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsim.accuracy.asking import answer
-from dpsim.accuracy.grammar import LinkPhrase, chosen, networks
+from dpsim.accuracy.grammar import chosen, networks
+from dpsim.accuracy.link_phrase import LinkPhrase
 from dpsim.accuracy.link_rates import NODE, LinkRate
-from dpsim.accuracy.questions import FULL, Inquiry
+from dpsim.accuracy.nic_places import of_nodes, one_each, situation
+from dpsim.accuracy.questions import Inquiry
 from dpsim.accuracy.rules import first
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
@@ -21,6 +23,8 @@ from dpsim.machines.topology import LARGEST_SERVER
 
 #: line rate [Gbit/s] from which on NICs beside a total are a possible reading of it
 _LEAST_OPEN = 100
+#: what share of its line rate a NIC is said to reach, at least, where that is what a text tells
+_EFFECTIVE = 0.9
 #: no GPU has more NICs beside it, and no node fewer places for them
 _NICS_EACH, _FEWEST = 2, 4
 
@@ -97,7 +101,7 @@ def nics_of(
     kind = _told_kind(told, read)
     if not read.numbers and told.total is None:
         found = _untold(told, machine, Usual(own, usual), kind, notes, asked)
-        if found is None or not (_one_each(machine, own) or _of_nodes(machine)):
+        if found is None or not (one_each(machine, own.count) or of_nodes(machine)):
             return found
         joined_by = _rdma(found.kind, read, told, found.count * found.gbits, notes)
         return replace(found, kind=joined_by)
@@ -107,7 +111,8 @@ def nics_of(
         kind = own.kind
     elif kind is None:
         each = read.rate.gbits if read.rate else None
-        kind = _usual_kind(told, machine, own, told.total or each, notes, asked)
+        beside = told.total or (each and each * (read.count or 1))
+        kind = _usual_kind(told, machine, own, (told.total or each, beside), notes, asked)
     whole = told.total
     if whole is None:
         whole = _whole(read, Usual(own, usual), gpus, kind, told.asked and not told.named, asked)
@@ -117,12 +122,21 @@ def nics_of(
     platform = told.named and kind == own.kind and read.count is None
     each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
     nics = _split(whole, read, each, most, notes)
+    rate = whole / nics if told.total is not None else _line_rate(whole, nics, notes)
+    return Nics(nics, rate, kind)
+
+
+def _line_rate(whole: float, nics: int, notes: list[str]) -> float:
+    """What each of `nics` has of `whole` [Gbit/s]: a line rate, or nearly one that a single NIC is
+    said to reach."""
     rate, known = whole / nics, vocabulary().network.line_rates
     slowest = rate < min(known)  # of which there are more rates than are listed
-    if told.total is None and not slowest and not any(math.isclose(rate, each) for each in known):
-        rate = max((r for r in known if r < rate), default=rate)
-        notes.append(f"{whole:g} Gbit/s over {nics} NICs is no line rate; {rate:g} each is taken.")
-    return Nics(nics, rate, kind)
+    effective = nics == 1 and any(_EFFECTIVE <= rate / each < 1 for each in known)
+    if slowest or effective or any(math.isclose(rate, each) for each in known):
+        return rate
+    least = max((r for r in known if r < rate), default=rate)
+    notes.append(f"{whole:g} Gbit/s over {nics} NICs is no line rate; {least:g} each is taken.")
+    return least
 
 
 def _bare(
@@ -203,10 +217,12 @@ def _bits(rate: LinkRate, nominal: float | None, read: LinkPhrase) -> bool:
 def _settled(read: LinkPhrase, told: NetworkText, asked: Inquiry) -> LinkPhrase:
     """`read` with what its count and its rate leave open asked for."""
     rate, count, words = read.rate, read.count, vocabulary().network
-    if not told.asked or told.named or told.total is not None or not count:
+    if not told.asked or told.named or told.total is not None or not read.numbers:
         return read
     if words.two_ports.search(told.text.lower()) and answer("ports", asked) == "two":
-        return replace(read, count=2 * count)
+        return replace(read, count=2 * (count or 1))
+    if not count or read.each_gpu:
+        return read
     beside = rate is not None and not rate.of and not (read.times or read.nominal or rate.bytes)
     each = rate.gbits / count if rate else 0.0
     open_ = beside and count > 1 and each >= _LEAST_OPEN and each in words.line_rates
@@ -233,13 +249,14 @@ def _usual_kind(
     told: NetworkText,
     machine: Machine,
     own: Nics,
-    gbits: float | None,
+    rates: tuple[float | None, float | None],
     notes: list[str],
     asked: Inquiry,
 ) -> NetworkKind:
     """The kind where the text names none: Ethernet's by its line rate, RDMA where sockets are too
-    slow for it, else asked for; a platform's own where it is named."""
-    words = vocabulary().network
+    slow for what all NICs that are counted have, else asked for; a platform's own where it is
+    named.  `rates` are of a NIC and of all that are counted [Gbit/s]."""
+    words, (gbits, beside) = vocabulary().network, rates
     slow = gbits is not None and gbits < words.infiniband_from
     if gbits is not None and (gbits in words.ethernet_rates or slow) and own.kind != "ethernet":
         notes.append(f"What the network is isn't stated; {gbits:g} Gbit/s is taken for Ethernet.")
@@ -248,7 +265,7 @@ def _usual_kind(
     cloud = own.kind == "ethernet" and first(words.platforms, told.every) is not None
     if gbits in words.ethernet_rates or told.named or cloud:
         rdma = own.kind
-    elif gbits is not None and gbits < words.rdma_from and told.asked:
+    elif beside is not None and beside < words.rdma_from and told.asked:
         rdma = "ethernet" if answer("kind", asked) == "tcp" else rdma
     where = f" as in {machine.name}" if rdma == own.kind else " is taken"
     notes.append(f"What the network is isn't stated; {rdma}{where}.")
@@ -298,34 +315,21 @@ def _untold(
         if unknown:
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")
         notes.append(f"The network between nodes isn't stated; that of {machine.name} is taken.")
-        return None if _of_nodes(machine) else _asked_network(told, machine, usual, asked)
+        return None if of_nodes(machine) else _asked_network(told, machine, usual, asked)
     unstated = "The speed of the network isn't stated;"
-    slow = not told.named and not words.fast.search(told.every) and not _of_nodes(machine)
+    slow = not told.named and not words.fast.search(told.every) and not of_nodes(machine)
     if kind in ("ethernet", "gvnic") and slow:
         gbits = float(answer("ethernet", asked)) if told.asked else words.slow
         notes.append(f"{unstated} {gbits:g} Gbit/s is taken.")
         return Nics(1, gbits, kind)
     its = told.named or own.kind not in ("ethernet", "gvnic")
     nics = own if its else Nics(1, usual.rate, kind)
-    open_ = told.asked and not told.named and nics.count > 1 and not _one_each(machine, own)
-    if open_ and answer("speed", asked, _situation(told, machine)) == "one":
+    open_ = told.asked and not told.named and nics.count > 1 and not one_each(machine, own.count)
+    if open_ and answer("speed", asked, situation(told.fabric, machine)) == "one":
         nics = Nics(1, own.gbits, own.kind)
     where = f"as in {machine.name}" if nics.gbits == own.gbits else "is taken"
     notes.append(f"{unstated} {nics.count} x {nics.gbits:g} Gbit/s {where}.")
     return Nics(nics.count, nics.gbits, kind)
-
-
-def _one_each(machine: Machine, own: Nics) -> bool:
-    """Whether nodes with an RDMA network have a NIC for each GPU, so that one for all is no
-    reading: eight GPUs from Hopper on, as NVIDIA's DGX and HGX platforms are built (DGX H100
-    system architecture) and as clouds let them (ND H100 v5, p5, BM.GPU.H100)."""
-    return machine.device.compute_capability >= 90 and own.count >= machine.gpus_per_node >= 8
-
-
-def _of_nodes(machine: Machine) -> bool:
-    """Whether a node here is an NVLink domain of many, all of which have NICs: one for all, or a
-    port of a host, is no reading."""
-    return machine.gpus_per_node > LARGEST_SERVER and not isinstance(machine.node, Torus)
 
 
 def _asked_network(
@@ -335,18 +339,10 @@ def _asked_network(
     where nothing crosses it."""
     if told.named or not told.asked:
         return None
-    use = answer("network", asked, _situation(told, machine))
+    use = answer("network", asked, situation(told.fabric, machine))
     if use == "tcp":
         return Nics(1, min(usual.rate, 100.0), "ethernet")
     return Nics(1, usual.rate, usual.own.kind) if use == "one" else None
-
-
-def _situation(told: NetworkText, machine: Machine) -> str:
-    """Whose weights hold: those of nodes of eight GPUs with a NIC for every one or two, but of a
-    table of collectives that says its network to be unknown, which is about that very network."""
-    known = not (told.fabric.lower().startswith("unknown") or isinstance(machine.node, Torus))
-    gpus = machine.gpus_per_node
-    return "full" if known and FULL <= gpus <= 2 * machine.nics_per_node else "other"
 
 
 def _whole(

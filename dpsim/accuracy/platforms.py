@@ -21,6 +21,7 @@ from dpsim.accuracy.accelerators import (
     HardwareText,
     board_of,
     family_of,
+    named_board,
     require_board,
 )
 from dpsim.accuracy.asking import answer
@@ -35,7 +36,14 @@ from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
 from dpsim.accuracy.slices import chips_of, joined, of_chips
-from dpsim.accuracy.wirings import WHOLE, nodes_of, require_form, require_own_links
+from dpsim.accuracy.wirings import (
+    WHOLE,
+    nodes_of,
+    note_generation,
+    require_form,
+    require_own_links,
+    stated_generation,
+)
 from dpsim.accuracy.words import Board, Family, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
@@ -260,8 +268,8 @@ def _platform_of(family: Family, told: HardwareText, every: str) -> tuple[Board,
             continue
         boards = [b for b in family.boards if b.fitted in named.fitted]
         if boards and (told.gpus or 1) <= load_machine(named.machine).gpus_per_node:
-            stated = (b for b in boards if not b.guessed and b.words.search(told.accelerator))
-            return next(stated, next((b for b in boards if b.guessed), boards[0])), named.machine
+            guess = next((b for b in boards if b.guessed), boards[0])
+            return named_board(boards, told) or guess, named.machine
     return None
 
 
@@ -300,6 +308,7 @@ def _machine(
     wanted = _wiring(told, board, asked)
     for name, node in fitting.items():
         if node.wiring == wanted:
+            note_generation(name, node, told, notes)
             return name, False
     usual = next((n for n, node in fitting.items() if node.gpus == gpus), next(iter(fitting)))
     bridged = wanted == "pairs" and vocabulary().nodes.bridges.search(told.inside)
@@ -309,6 +318,7 @@ def _machine(
     if len({node.wiring for node in fitting.values()}) > 1 and told.ranks != 1:
         why = f"is {wanted}, and no such machine is known" if wanted else "isn't stated"
         notes.append(f"The wiring inside the node {why}; that of {usual} is taken.")
+    note_generation(usual, nodes[usual], told, notes)
     return usual, False
 
 
@@ -332,7 +342,9 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     named, generation = _named_wiring(told, board), _generation(told, board)
     if named is not None:
         return named
-    if board.form == CARD and vocabulary().accelerators.on_nvlink.search(inside):
+    bridged = any(node.wiring == "pairs" for node in nodes_of(board).values())
+    cards = board.form == CARD or (board.form != MODULE and bridged)
+    if cards and vocabulary().accelerators.on_nvlink.search(inside):
         return "pairs"
     alone = (gpus or 2) == 1 or told.ranks == 1
     if board.fitted == "h100-nvl" and not alone and answer("bridges", asked) == "pairs":
@@ -341,7 +353,7 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
     if usual[:-1] not in ("pcie", "staged") and board.form != CARD:
         return None
     way = usual[:-1] if usual[:-1] in ("pcie", "staged") else "pcie"
-    if words.peers.search(inside):
+    if words.peers.search(f"{told.accelerator} ; {inside}"):
         way = "pcie"
     elif way == "pcie" and not alone and board.form != MODULE:
         way = "staged" if answer("peers", asked) == "staged" else "pcie"
@@ -350,9 +362,8 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
 
 def _generation(told: HardwareText, board: Board) -> str:
     """PCIe's, as stated, else the usual node's."""
-    stated = vocabulary().nodes.pcie_generation.search(f"{told.accelerator} ; {told.inside}")
-    if stated:
-        return stated[1] or stated[2]
+    if stated := stated_generation(told):
+        return stated
     wirings = (node.wiring[-1] for node in nodes_of(board).values())
     return next((last for last in wirings if last.isdigit()), "4")
 

@@ -43,3 +43,17 @@ def require_form(board: Board, told: HardwareText) -> None:
             f"no PCIe card is known of {told.accelerator[:60]!r}; the nearest is {board.device}"
         )
         raise Refused(message, ("accelerator",))
+
+
+def stated_generation(told: HardwareText) -> str:
+    """PCIe's generation as the text says it; "" where it doesn't."""
+    stated = vocabulary().nodes.pcie_generation.search(f"{told.accelerator} ; {told.inside}")
+    return (stated[1] or stated[2]) if stated else ""
+
+
+def note_generation(name: str, node: WiredNode, told: HardwareText, notes: list[str]) -> None:
+    """Tell that the machine `name` has PCIe of another generation than is stated."""
+    own = "3" if node.wiring == "root" else node.wiring[-1]
+    stated = stated_generation(told)
+    if stated and own.isdigit() and own != stated and (told.gpus or 2) > 1:
+        notes.append(f"PCIe {stated} is stated, and {name} has PCIe {own}, which is taken.")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.model_words import ExpertWords, FewBitsWords, ModelWords, SliceWords
-from dpsim.accuracy.rules import KeyRule, Named, Texts, Words
+from dpsim.accuracy.rules import ANY, KeyRule, Named, Texts, Words
 from dpsim.accuracy.run_words import HostDecoding, NcclVersions
 from dpsim.core import yamlfile
 from dpsim.core.record import Count, Flag, Refused, Text, build, record
@@ -26,12 +26,13 @@ from dpsim.machines.devices import NetworkKind
 class Board(Named):
     """A board of an accelerator: its `device`, its `form` (module or card, "" where the family has
     one), a list of nodes that it is fitted to, and the `note` that its choice needs.  The one
-    without words is a guess."""
+    without words is a guess, where the text names none of the `platforms` that have another one."""
 
     device: Text
     fitted: Text
     form: Text = ""
     note: Text = ""
+    platforms: Words = ANY
 
     @property
     def guessed(self) -> bool:
@@ -209,6 +210,7 @@ class NetworkWords:
     slashed: Words
     unused_beside: Words
     refused: dict[str, Words]
+    spellings: dict[str, Words]
     spoken: dict[str, int]
     counted: Words
     two_ports: Words
@@ -245,6 +247,7 @@ class NetworkWords:
     both_ways: Words
     per_gpu: Words
     one_each: Words
+    several_each: Words
     count: tuple[Words, ...]
     counts: dict[int, Words]
 
