@@ -96,6 +96,11 @@ class ModelWork:
         return convolutions.is_listed(self.model)
 
     @cached_property
+    def convolves_in_part(self) -> bool:
+        """Whether convolutions are a part of what it multiplies."""
+        return convolutions.in_part(self.model)
+
+    @cached_property
     def large(self) -> float:
         """How far kernels are those of a large model: of experts they are as short as of small
         ones."""
@@ -256,8 +261,9 @@ class Pace:
         given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
-        if self.work.convolves:
-            return convolutions.share(device, self.work.precision.compute)
+        if self.work.convolves or self.work.convolves_in_part:
+            share = convolutions.share(device, self.work.precision.compute)
+            return share if self.work.convolves else share * convolutions.IN_PART
         if self._kernelwise(device):
             return reached(device, self.work.precision.compute)[0]
         found = fitted(f"{self._class_of(device)}.efficiency", device)

@@ -35,6 +35,12 @@ TENSOR_CORES, BEFORE_AMPERE, PLAIN = 0.5, 0.4, 0.75
 #: generation (NVIDIA's whitepapers of Turing, GA102 and Ada), and so wait less for operands; chosen
 #: with published rates of an RTX 3090 in view
 HALVED = 0.8
+#: what networks of which convolutions are a part (U-Nets of diffusion, which attend between them)
+#: reach of that, all their products together; chosen with published steps in view
+#: (docs/assumptions.md, A100)
+IN_PART = 0.76
+#: the least part of a network's FLOP that is convolutions' where it is such a one
+_LEAST_PART = 0.2
 #: the first compute capability with tensor cores, times ten
 _WITH_CORES = 70
 #: elements of 16 bits that autocast moves per weight in either pass: fp32 on one side, 16 bits on
@@ -86,6 +92,19 @@ def is_network(model: Model) -> bool:
     """Whether all that multiplies in `model` is of an image network."""
     multiplying = [layer.convolves for layer in model.layers if layer.forward_flop]
     return bool(multiplying) and all(multiplying)
+
+
+def in_part(model: Model) -> bool:
+    """Whether convolutions of more than one element, and not of each channel alone, are a part of
+    what `model` multiplies, which is no image network."""
+
+    def convolved(layer: Layer) -> bool:
+        shapes = [tensor.shape for tensor in layer.tensors if len(tensor.shape) == 4]
+        return any(rows * columns > 1 < inputs for _, inputs, rows, columns in shapes)
+
+    part = sum(layer.forward_flop for layer in model.layers if convolved(layer))
+    whole = sum(layer.forward_flop for layer in model.layers)
+    return not is_network(model) and part >= _LEAST_PART * whole > 0
 
 
 def has_shares(device: Device | None) -> bool:

@@ -62,7 +62,8 @@ def executed(
         break
     made = next(told(words.execution, row.text("strategy_detail").lower(), row.text), None)
     own = made and made[0].get("code") == "nanotron"  # its own models, by their shapes
-    known = model.data.get("family") == "llama" if own else "huggingface" in model.data
+    llama = model.data.get("family") == "llama"
+    known = llama or (not own and "huggingface" in model.data)
     if made and known:
         notes += made[1]
         found["execution"] = made[0]

@@ -70,7 +70,7 @@ def choose_model(
         if not note:
             require_whole(plain, found)
         return found
-    for keys, _ in told(words.images, plain):
+    for keys, _ in told(words.images, plain, column):
         return ModelChoice(keys, False)
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     if words.sequences.search(spaced) or words.shaped.search(plain):
