@@ -177,6 +177,16 @@ def test_every_table_of_a_log_is_read_and_repetitions_merge_by_median() -> None:
     assert one.points[-1][2] == pytest.approx(statistics.stdev(times))
 
 
+def test_files_whose_steps_are_far_apart_are_pooled_with_a_word(tmp_path: Path) -> None:
+    """Eight steps of 0.3 s and eight of 0.9 s of as many ranks, of which nothing tells why."""
+    for name, seconds in (("a", 0.3), ("b", 0.9), ("c", 0.31)):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["step_time_s", *[str(seconds)] * 8]))
+    far = calibration_of([read_any(tmp_path / "a.csv"), read_any(tmp_path / "b.csv")], [])
+    assert any("a.csv and b.csv: steps differ by 3 times" in said for said in far.warnings)
+    near = calibration_of([read_any(tmp_path / "a.csv"), read_any(tmp_path / "c.csv")], [])
+    assert not any("steps differ" in said for said in near.warnings)
+
+
 def test_one_rank_measures_nothing() -> None:
     found = read_any(DATA / "old-layout-a100-1gpu-allreduce.log")
     assert not found.curves

@@ -13,6 +13,7 @@ import pytest
 
 from dpsim.backends.curves import bus_factor
 from dpsim.backends.nccl import Nccl
+from dpsim.checks.check_nccl import check
 from dpsim.checks.collective import sizes
 from dpsim.checks.diagnosis import MARGIN, MeasuredSize, bands, misfit, overall, sensitivity
 from dpsim.checks.faults import faults
@@ -59,6 +60,26 @@ def made_up(
     path = folder / "measured.txt"
     path.write_text(text_of(group.lines, nodes, factor), encoding="utf-8")
     return str(path)
+
+
+# -- what is no speed -----------------------------------------------------------------------------
+
+
+def test_wrong_results_are_suspicious_however_quick(tmp_path: Path) -> None:
+    path = Path(made_up(tmp_path))
+    setup = Setup(load_machine("dgx-h100"), Nccl())
+    assert check(path, setup).verdict == "normal"
+    path.write_text(path.read_text().replace(" 0\n", " 7\n", 3))
+    found = check(path, setup)
+    assert (found.verdict, found.wrong) == ("suspicious", 3)
+    assert "ECC" in found.next[0]
+
+
+def test_another_accelerator_than_the_machines_is_told(tmp_path: Path) -> None:
+    path = Path(made_up(tmp_path))
+    assert not check(path, Setup(load_machine("dgx-h100"), Nccl())).warnings
+    other = check(path, Setup(load_machine("dgx-a100"), Nccl()))
+    assert "names NVIDIA H100 80GB HBM3, and dgx-a100 has A100" in other.warnings[-1]
 
 
 # -- the rule -------------------------------------------------------------------------------------

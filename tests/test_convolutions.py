@@ -153,6 +153,26 @@ def test_shares_of_the_peak(device: str, dtype: str, share: float) -> None:
     assert convolutions.share(load_device(device), dtype) == share
 
 
+@pytest.mark.parametrize(
+    ("model", "part"),
+    [
+        ({"name": "sd15"}, True), ({"name": "sdxl"}, True), ({"name": "mask_rcnn"}, True),
+        ({"name": "resnet50"}, False), ({"name": "convnext_base"}, False),
+        ({"name": "swin_b"}, False), ({"huggingface": "vit-base-patch16-224"}, False),
+    ],
+)  # fmt: skip
+def test_networks_of_which_convolutions_are_a_part_reach_less(
+    model: dict[str, Any], part: bool
+) -> None:
+    """Those that convolve every channel alone, or images to patches, are matrices' networks; of
+    other makers' devices nothing is known."""
+    assert convolutions.in_part(load_model(make(model, file=False), Path())) is part
+    there = {"machine": "dgx-a100", "ranks": 1}
+    found = case(model=model, cluster=there, precision={"parameters": "fp32", "compute": "bf16"})
+    own = convolutions.IN_PART * convolutions.TENSOR_CORES
+    assert (found.pace.efficiency() == pytest.approx(own)) is part
+
+
 def test_a_stand_in_s_kernels_are_as_much_smaller_as_its_work() -> None:
     def lists(share: float) -> list[float]:
         model = {"name": "scaled", "parameters": round(share * 25_557_032)}

@@ -8,11 +8,11 @@ the size beyond the measured ones.  It is never larger than that of the model al
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpsim.cases.case import Case
 from dpsim.core.lean import dataclass
+from dpsim.machines.devices import same_kind
 from dpsim.play.measured import MeasuredCosts, Served
 
 #: repeated runs of nccl-tests on one machine differ by a few per cent at large sizes: 0.69 to 0.74
@@ -100,17 +100,12 @@ def notes(cases: Sequence[Case], jitter: float) -> list[str]:
     return list(said)
 
 
-#: what tells devices apart: letters and digits, as in A100, H100, MI300X or 4090
-_KIND = re.compile(r"\b(?:[a-z]{1,3}\d{1,3}|\d{4})(?:x|a|s|ti)?\b")
-
-
 def _elsewhere(case: Case) -> Iterator[str]:
     """Where curves that are used were measured on another kind of device."""
     found = case.transport.calibration
     if found is None or not found.curves or not found.device or case.device is None:
         return
-    there, here = (_KIND.search(n.lower()) for n in (found.device, case.device.name))
-    if there and here and there[0] != here[0]:
+    if not same_kind(found.device, case.device.name):
         yield (
             f"its curves were measured on {found.device}, and here is {case.device.name}, whose "
             "links may be others; measure there, or leave the calibration out"

@@ -261,9 +261,10 @@ class Pace:
         given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
-        if self.work.convolves or self.work.convolves_in_part:
+        in_part = self.work.convolves_in_part and convolutions.has_shares(device)
+        if self.work.convolves or in_part:
             share = convolutions.share(device, self.work.precision.compute)
-            return share if self.work.convolves else share * convolutions.IN_PART
+            return share * convolutions.IN_PART if in_part else share
         if self._kernelwise(device):
             return reached(device, self.work.precision.compute)[0]
         found = fitted(f"{self._class_of(device)}.efficiency", device)

@@ -21,7 +21,8 @@ from dpsim.checks.diagnosis import (
 )
 from dpsim.checks.faults import Suspect, explained
 from dpsim.core.record import Refused
-from dpsim.measurements.findings import Curve, merged
+from dpsim.machines.devices import same_kind
+from dpsim.measurements.findings import Curve, Findings, merged
 from dpsim.measurements.readers import HEAD_BYTES, content, read_any
 from dpsim.measurements.readers.nccl_tests import NcclTests
 from dpsim.measurements.readers.nccl_tests_json import NcclTestsJson
@@ -32,6 +33,11 @@ SCHEMA_VERSION = 1
 OTHER_MACHINE = (
     "nvidia-smi topo -m: is this the node that the cluster's name stands for?",
     "dpsim show machines: is another one closer?  Were the ranks on as many nodes as assumed?",
+)
+#: results that are not what was sent
+WRONG = (
+    "nvidia-smi -q -d ECC and the logs' Xid events, and the test between two GPUs at a time: which "
+    "one, or which link, changes what it moves?",
 )
 UNKNOWN = (
     "NCCL_DEBUG=INFO: which network, how many NICs and channels, P2P or SHM between GPUs?",
@@ -68,11 +74,18 @@ class CheckedFile:
     setup: Setup
     tables: tuple[CheckedTable, ...]
     warnings: tuple[str, ...]
+    wrong: int = 0
 
     @property
     def verdict(self) -> Verdict:
-        """The worst one of the tables."""
-        return overall(band for table in self.tables for band in table.bands)
+        """The worst one of the tables; wrong results are suspicious, however quick."""
+        found = overall(band for table in self.tables for band in table.bands)
+        return "suspicious" if self.wrong and found != "low" else found
+
+    @property
+    def next(self) -> list[str]:
+        """What to run next."""
+        return [*(WRONG if self.wrong else ()), *next_steps(self.tables)]
 
     def document(self) -> dict[str, Any]:
         """Everything as plain data, in SI units."""
@@ -83,7 +96,7 @@ class CheckedFile:
             "machine": self.setup.machine.name,
             "verdict": self.verdict,
             "tables": [_document(table) for table in self.tables],
-            "next": next_steps(self.tables),
+            "next": self.next,
             "warnings": list(self.warnings),
         }
 
@@ -112,8 +125,17 @@ def check(
         raise Refused(f"{path.name}: {unmodelled(str(found.curves[0].operation))}")
     left = sorted({c.operation or "" for c in found.curves if c not in known})
     warnings = [*found.warnings, *(f"{name} is not modelled and left out" for name in left)]
+    warnings += _other_device(found, setup)
     tables = tuple(_checked(path.name, curve, setup) for curve in _pooled(known))
-    return CheckedFile(path.name, setup, tables, tuple(warnings))
+    return CheckedFile(path.name, setup, tables, tuple(warnings), found.wrong)
+
+
+def _other_device(found: Findings, setup: Setup) -> list[str]:
+    """That the file names another accelerator than the machine's."""
+    own = setup.machine.device.name
+    if not found.device or same_kind(found.device, own):
+        return []
+    return [f"the file names {found.device}, and {setup.machine.name} has {own}"]
 
 
 def _pooled(curves: Sequence[Curve]) -> list[Curve]:

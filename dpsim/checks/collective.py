@@ -14,6 +14,7 @@ from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.core.refusals import brief
 from dpsim.core.units import parse
+from dpsim.machines.devices import SOCKETS
 from dpsim.measurements.findings import Curve, merged
 from dpsim.measurements.readers import read_any
 from dpsim.predict.collective import MOST_RANKS, RankGroup, Setup, check_operation, setup_of
@@ -83,7 +84,7 @@ def collective(
     if sharp:
         check_sharp(setup, _counts(nodes))
     found = tables(setup, operation, _counts(nodes), _sizes(sizes, factor), groups)
-    return CollectiveAnswer(operation, setup, _beside(found, compare))
+    return CollectiveAnswer(operation, setup, _beside(_through(found, sockets), compare))
 
 
 def _beside(found: tuple[RankGroup, ...], file: str | Path | None) -> tuple[RankGroup, ...]:
@@ -153,6 +154,17 @@ def check_sharp(setup: Setup, counts: Sequence[int]) -> None:
             f"--sharp: switches between nodes add; {setup.machine.name} is asked for one node "
             "only, --nodes 2:16 has several"
         )
+
+
+def _through(groups: tuple[RankGroup, ...], sockets: int) -> tuple[RankGroup, ...]:
+    """`groups`; Refused where `sockets` are asked for, and no ranks exchange through TCP."""
+    if sockets and not any(group.kind in SOCKETS for group in groups):
+        kinds = ", ".join(dict.fromkeys(group.kind for group in groups))
+        raise Refused(
+            f"--sockets: ranks exchange over {kinds}, and not through TCP; --nodes 2 of a machine "
+            "whose network is ethernet, or --set cluster.inter_node_kind=ethernet, would"
+        )
+    return groups
 
 
 def named(operation: str) -> str:
@@ -226,8 +238,10 @@ def _count(text: str) -> int:
 
 
 def _size(text: str) -> int:
+    """Bytes; `64K` is 64 KiB, as in nccl-tests' -b and -e."""
+    plain = re.sub(r"(?<=\d)([KMG])$", r"\1iB", text.strip())
     try:
-        found = parse(text.strip(), "B")
+        found = parse(plain, "B")
     except ValueError as error:
         raise Refused(f"--sizes: {error}") from None
     if not 1 <= found <= 2**50 or found != int(found):

@@ -9,11 +9,11 @@ from dpsim.cli.answers import answer, written
 from dpsim.cli.options import (
     Cluster,
     Json,
+    MachineSets,
     NcclVersion,
     Nodes,
     Operation,
     Ranks,
-    Sets,
     Where,
     argument,
     out_option,
@@ -31,7 +31,7 @@ def check_nccl(
     ranks: Ranks = None,
     operation: Operation = None,
     nccl: NcclVersion = "",
-    set_: Sets = None,
+    set_: MachineSets = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -42,7 +42,7 @@ def check_nccl(
 
     setup = setup_of(cluster, {"version": nccl}, sets=set_ or ())
     found = asked.check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
-    steps = asked.next_steps(found.tables)
+    steps = found.next
     if out is not None:
         from dpsim.report.pages.checked import nccl_page
         from dpsim.report.step_check import FILES, write_check

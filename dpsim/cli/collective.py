@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Cluster, Json, NcclVersion, Sets, Where, argument, option, out_option
+from dpsim.cli.options import (
+    Cluster,
+    Json,
+    MachineSets,
+    NcclVersion,
+    Where,
+    argument,
+    option,
+    out_option,
+)
 
 PLACE = 60
 Operation = Annotated[
@@ -63,7 +72,7 @@ def collective(
     routing: Routing = "",
     seed: Seed = 0,
     sharp: Sharp = False,
-    set_: Sets = None,
+    set_: MachineSets = None,
     json: Json = False,
     out: Out = None,
 ) -> int:

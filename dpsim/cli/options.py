@@ -64,6 +64,15 @@ Sets = Annotated[
         autocompletion=keys,
     ),
 ]
+MachineSets = Annotated[
+    Texts,
+    option(
+        "Vary the machine, e.g. cluster.nics_per_node=4. Repeatable.",
+        "KEY=VALUE",
+        name="--set",
+        autocompletion=keys,
+    ),
+]
 Json = Annotated[bool, option("Print exactly one JSON document.", name="--json")]
 Jobs = Annotated[int, option("Processes; default: one per core.", min=0)]
 Cluster = Annotated[

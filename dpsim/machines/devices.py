@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from dpsim.core import units
@@ -31,6 +32,16 @@ PEER_LINKS = ("nvlink", "nvswitch", "xgmi", "ici")
 #: told: least, point and most of the devices of which it was told (topologies/devices).  Those with
 #: error correction in GDDR have least, those whose data sheets say decimal GB most
 USABLE = (0.91, 0.986, 1.065)
+
+
+#: what tells devices apart: letters and digits, as in A100, H100, MI300X or 4090
+_KIND = re.compile(r"\b(?:[a-z]{1,3}\d{1,3}|\d{4})(?:x|a|s|ti)?\b")
+
+
+def same_kind(one: str, other: str) -> bool:
+    """Whether two names may be of one kind of device; where one tells none, they may."""
+    kinds = [_KIND.search(name.lower()) for name in (one, other)]
+    return len({kind[0] for kind in kinds if kind}) < 2
 
 
 @record

@@ -113,6 +113,7 @@ class Findings:
     device    name of the accelerator, if the file says it
     warnings  what was left out or is doubtful, one sentence each
     notes     what was understood, one sentence each
+    wrong     rows whose results were wrong, of tests that look
     overlap   share of communication during which kernels of compute ran, if the file shows it
     """
 
@@ -125,6 +126,7 @@ class Findings:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     overlap: float | None = None
+    wrong: int = 0
 
     @property
     def empty(self) -> bool:

@@ -105,6 +105,8 @@ def parse_wanted(text: str, option: str = "--require") -> Wanted:
         shown = text if option == "--require" else value
         said = "" if dimension(field) else _meant(field) or unknown.not_modelled(field)
         raise Refused(f"{option} {shown}: {said or error}") from None
+    if limit < 0:
+        raise Refused(f"{option} {text}: no point has a {field} below 0")
     return Wanted(field, sign in (">=", "≥"), limit, option)
 
 

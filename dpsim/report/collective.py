@@ -230,6 +230,13 @@ SAID = {
 }
 
 
+def said_of(check: CheckedFile) -> str:
+    """The verdict in a line."""
+    if check.wrong and check.verdict == "suspicious":
+        return f"suspicious: {check.wrong} rows have wrong results"
+    return SAID[check.verdict]
+
+
 def print_check(
     check: CheckedFile, steps: Sequence[str], console: Console, files: str = ""
 ) -> None:
@@ -243,7 +250,7 @@ def print_check(
     style = {"normal": "green", "low": "red", "suspicious": "yellow", "cannot_tell": "yellow"}[
         check.verdict
     ]
-    say(console, [SAID[check.verdict]], style)
+    say(console, [said_of(check)], style)
     say(console, [files] if files else [])
 
 

@@ -169,10 +169,21 @@ def _alone(column: Array) -> float:
 
 def _steps(found: Sequence[Findings], warnings: list[str]) -> tuple[MeasuredSteps, ...]:
     groups: dict[tuple[int, int], list[float]] = defaultdict(list)
+    first: dict[tuple[int, int], tuple[str, float]] = {}
     for findings in found:
         for steps in findings.steps:
             samples = _alike(_warm(steps, findings.source, warnings), findings.source, warnings)
-            groups[steps.ranks or 0, steps.batch or 0].extend(samples)
+            key = steps.ranks or 0, steps.batch or 0
+            groups[key].extend(samples)
+            middle = statistics.median(samples)
+            source, before = first.setdefault(key, (findings.source, middle))
+            apart = max(middle / before, before / middle)
+            if apart > DISAGREE:
+                warnings.append(
+                    f"{source} and {findings.source}: steps differ by {apart:.3g} times, and are "
+                    "pooled; of another batch, model or number of ranks they belong into files "
+                    "that say so, or into a calibration of their own"
+                )
     return tuple(_measured(*key, groups[key]) for key in sorted(groups))
 
 

@@ -118,7 +118,10 @@ class NcclTests(Reader):
         rows = sum(len(table.rows) for table in tables)
         notes = (f"nccl-tests: {len(tables)} table{'s' * (len(tables) > 1)}, {rows} rows",)
         warned = unique(warnings)
-        return Findings(path.name, tuple(curves), device=device, warnings=warned, notes=notes)
+        wrong = sum(row.wrong for table in tables for row in table.rows)
+        return Findings(
+            path.name, tuple(curves), device=device, warnings=warned, notes=notes, wrong=wrong
+        )
 
 
 def _bare(line: str) -> str:

@@ -63,7 +63,10 @@ class NcclTestsJson(Reader):
         kept, said = of_links(points, operation, gpus)
         warnings += [said] if said else []
         curves = (Curve(operation, ranks, nodes, kept),) if kept else ()
-        return Findings(path.name, curves, device=device, warnings=tuple(warnings), notes=notes)
+        wrong = sum("results were wrong" in each for each in warnings)
+        return Findings(
+            path.name, curves, device=device, warnings=tuple(warnings), notes=notes, wrong=wrong
+        )
 
 
 def _processes(data: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int, int]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from dpsim._version import __version__
 from dpsim.checks.hypotheses import MEANINGS
 from dpsim.core.units import show
-from dpsim.report.collective import SAID as NCCL_SAID
 from dpsim.report.collective import (
     WORDS,
     band_columns,
@@ -17,6 +16,7 @@ from dpsim.report.collective import (
     name_of,
     seen_told,
 )
+from dpsim.report.collective import said_of as nccl_said
 from dpsim.report.figures import time_scale
 from dpsim.report.pages import Chart, Code, Page, Section, Sheet, Words, charts, warned
 from dpsim.report.pages.charts import Spec, measure
@@ -65,7 +65,7 @@ def nccl_page(found: CheckedFile, steps: Sequence[str]) -> str:
     if found.warnings:
         sections.append(Section("Warnings", [warned(found.warnings)]))
     name = f"{brief(found.source, 120)} on {clean(found.setup.machine.name)}"
-    return _page(name, sections, steps, NCCL_SAID[found.verdict])
+    return _page(name, sections, steps, nccl_said(found))
 
 
 def _page(name: str, sections: list[Section], commands: Sequence[str], verdict: str) -> str:
