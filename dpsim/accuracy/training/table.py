@@ -163,7 +163,7 @@ def read_table(path: Path) -> TrainingTable:
     if all(row.fault for row in rows):
         raise table.refusal(rows[0].fault, rows[0].line)
     return TrainingTable(
-        path.name, columns, rows, (*_missing(columns), *_repeated(rows), *_conflicting(rows))
+        path.name, columns, rows, (*_missing(columns, rows), *_repeated(rows), *_conflicting(rows))
     )
 
 
@@ -282,11 +282,20 @@ _DEFAULTS = {
 }
 
 
-def _missing(columns: tuple[str, ...]) -> Iterable[str]:
+def _missing(columns: tuple[str, ...], rows: Iterable[TrainingRow]) -> Iterable[str]:
+    """What stands in for columns that are not there, as far as `rows` ask for it."""
     absent = {c: text for c, text in _DEFAULTS.items() if c not in columns}
     if "global_batch" in columns:
         absent.pop("batch_per_gpu", None)
     if "inter_gbits_s_per_node" in columns:
         absent.pop("inter_node", None)
+    several, rates = False, []
+    for row in rows:
+        several = several or row.numbers.get("nodes", 2.0) > 1
+        rates.append(row.text("unit").lower())
+    if not several:
+        absent.pop("inter_node", None)
+    if rates and all("image" in rate or "img" in rate for rate in rates):
+        absent.pop("seq_len", None)
     for column, text in absent.items():
         yield f"no column {column}: assumed {text}"
