@@ -25,7 +25,14 @@ from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import devices_with
 from dpsim.models import Model, convolutions
-from dpsim.models.compute import DEFAULT_EFFICIENCY, WHOLE, LayerTime, Shares, layer_times
+from dpsim.models.compute import (
+    DEFAULT_EFFICIENCY,
+    PUBLISHED_EFFICIENCY,
+    WHOLE,
+    LayerTime,
+    Shares,
+    layer_times,
+)
 from dpsim.models.execution import (
     NOTHING_BROUGHT,
     Brought,
@@ -256,8 +263,8 @@ class Pace:
 
     def efficiency(self, kind: int = 0) -> float:
         """Share of the device's peak that kernels reach: as given, else as fitted for devices of
-        its generation in this dtype, else DEFAULT_EFFICIENCY; of products alone where
-        kernels are known."""
+        its generation in this dtype, else as published, else DEFAULT_EFFICIENCY; of products alone
+        where kernels are known."""
         given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
@@ -268,7 +275,7 @@ class Pace:
         if self._kernelwise(device):
             return reached(device, self.work.precision.compute)[0]
         found = fitted(f"{self._class_of(device)}.efficiency", device)
-        return found or DEFAULT_EFFICIENCY
+        return found or PUBLISHED_EFFICIENCY.get(device.name, DEFAULT_EFFICIENCY)
 
     def _shares(self, kind: int) -> Shares:
         """What products in few bits, narrow and grouped ones reach of that efficiency: all of one
