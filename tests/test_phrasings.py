@@ -177,7 +177,7 @@ NODES: list[tuple[str, int, str, str, str, str]] = [
     ("B200", 8, "", "GCP a4-highgpu-8g", "a4-high", "b200"),
     ("H200", 8, "", "p5en.48xlarge", "p5en.48xlarge", "h200"),
     ("A100", 8, "", "p4de.24xlarge", "p4de.24xlarge", "a100-sxm-80gb"),
-    ("A100", 8, "", "NDm A100 v4", "nd-a100-v4", "a100-sxm-40gb"),
+    ("A100", 8, "", "NDm A100 v4", "nd-a100-v4", "a100-sxm-80gb"),
     ("A100", 4, "", "NERSC Perlmutter", "perlmutter", "a100-sxm-40gb"),
     ("RTX PRO 6000 Blackwell Server Edition", 8, "PCIe 5.0", "", "rtx-pro-6000-8", "rtx-pro-6000"),
     ("AMD Instinct MI300X OAM 192GB", 8, "Infinity Fabric", "", "mi300x-8", "mi300x"),
