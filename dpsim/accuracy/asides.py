@@ -15,8 +15,8 @@ from dpsim.accuracy.words import vocabulary
 #: networks that GPUs exchange nothing over
 ASIDE_USES = ("storage", "management")
 BRACKETS = re.compile(r"[([][^()\[\]]*[)\]]")
-#: a count alone
-_ALONE = re.compile(r"\s*(?:[x×*] ?(\d{1,3})|(\d{1,3}) ?[x×*])\s*", re.IGNORECASE)
+#: a count alone; `4X` are the lanes of an InfiniBand port
+_ALONE = re.compile(r"\s*(?:[x×*] ?(\d{1,3})|(\d{1,3}) ?[x×*])\s*")
 _PRODUCT = re.compile(r"(?<![\d.])(\d{1,3}) ?[x×*] ?(\d+(?:\.\d+)?)(?![\d.])")
 #: ports of a NIC
 _PORTS = (2, 4)
