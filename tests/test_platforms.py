@@ -586,7 +586,8 @@ def test_a_platform_that_is_named_has_its_own_ethernet() -> None:
         # ports of each, in brackets and behind
         ("4x (2x100G) RoCE", (4, 200, "roce")), ("8 NICs (2x200G each) RoCE", (8, 400, "roce")),
         ("BlueField-3 2x200G (x8)", (8, 400, "roce")), ("200G*2*8 RoCE", (8, 400, "roce")),
-        ("1x EDR (4X)", (1, 100, "infiniband")), ("4x HDR (4x200G)", (4, 200, "infiniband")), ("4x HDR (2x200G)", (4, 200, "infiniband")),
+        ("1x EDR (4X)", (1, 100, "infiniband")),
+        ("4x HDR (4x200G)", (4, 200, "infiniband")), ("4x HDR (2x200G)", (4, 200, "infiniband")),
         ("4x OSFP (8x 400G InfiniBand)", (8, 400, "infiniband")),
         # Ethernet by its standards, limits of a queue, and what a NIC is said to reach
         ("GbE", (1, 1, "ethernet")), ("1000BASE-T", (1, 1, "ethernet")),
