@@ -47,6 +47,7 @@ def point(tmp_path: Path, **changes: Any) -> MeasuredCase:
         ({"notes": "two slices"}, 256),
         ({"notes": "2-slice run"}, 256),
         ({"notes": "4 v6e-128 slices"}, 128),
+        ({"accelerator": "TPU v6e, 4x v6e-128"}, 128),
         ({"notes": "4 slices of 8x16"}, 128),
         ({"notes": "num_slices=8"}, 64),
         ({"strategy": BETWEEN, "dp": 2}, 256),
