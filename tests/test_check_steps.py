@@ -200,7 +200,8 @@ def rack() -> StepJudge:
 @pytest.mark.parametrize("place", ["judge", "slow_network", "rack"])
 def test_no_step_is_healthier_for_being_slower(place: str, request: pytest.FixtureRequest) -> None:
     """Whichever points are slow together, up to twelve times: in the gap beyond the strongest fault
-    that is played, and in patterns of no fault too."""
+    that is played, and in patterns of no fault too.  Between two faults that are played none fits
+    as well as either, and so a little belief is lost."""
     judged: StepJudge = request.getfixturevalue(place)
     many = len(judged.cases)
     for chosen in itertools.product((0, 1), repeat=many):

@@ -117,6 +117,13 @@ def test_more_connections_carry_more_where_one_is_too_few() -> None:
     for wrong in (65, -1):
         with pytest.raises(Refused, match=rf"--sockets: {wrong} is not in 1 … 64"):
             ask(sockets=wrong)
+    with pytest.raises(Refused, match="ranks exchange over infiniband, and not through TCP"):
+        dpsim.collective("all_reduce", "dgx-h100", nodes=2, sizes=["1 GiB"], sockets=8)
+
+
+def test_sizes_have_the_suffixes_of_nccl_tests() -> None:
+    assert sizes("64K:1M", 16) == sizes("64KiB:1MiB", 16) == sizes("64k:1m", 16)
+    assert sizes("1G") == (2**30,)
 
 
 def test_times_are_those_of_the_backend() -> None:

@@ -920,3 +920,8 @@ def test_a_ranking_by_a_field_without_an_interval_has_no_column_of_it() -> None:
     by_speed, rows = columns_of(dpsim.plan(scenario(RACK), tune="batch.accumulation").document)
     assert "90 % interval" in by_speed
     assert {len(row) for row in rows} == {len(by_speed)}
+
+
+def test_a_limit_below_nothing_is_refused() -> None:
+    with pytest.raises(Refused, match="no point has a step_time_s below 0"):
+        parse_wanted("step_time_s<=-1s")

@@ -589,6 +589,13 @@ def test_a_platform_that_is_named_has_its_own_ethernet() -> None:
         ("1x EDR (4X)", (1, 100, "infiniband")),
         ("4x HDR (4x200G)", (4, 200, "infiniband")), ("4x HDR (2x200G)", (4, 200, "infiniband")),
         ("4x OSFP (8x 400G InfiniBand)", (8, 400, "infiniband")),
+        # lanes of a port and of a slot, models, switches, nodes and memory are no counts or rates
+        ("EDR (4x)", (1, 100, "infiniband")), ("100GbE NIC (x16)", (1, 100, "ethernet")),
+        ("4x 25 GbE ConnectX-4 Lx (x8)", (4, 25, "ethernet")),
+        ("8x ConnectX-7/400Gb NDR", (8, 400, "infiniband")),
+        ("two Mellanox SN2700 switches, 100GbE", (1, 100, "ethernet")),
+        ("1.0T DRAM, 100 GbE", (1, 100, "ethernet")), ("2x 100GBase RoCE", (2, 100, "roce")),
+        ("8x NDR, 2.0 T DDR5", (8, 400, "infiniband")),
         # Ethernet by its standards, limits of a queue, and what a NIC is said to reach
         ("GbE", (1, 1, "ethernet")), ("1000BASE-T", (1, 1, "ethernet")),
         ("100Gbase-SR4", (1, 100, "ethernet")), ("3.2T RoCE", (8, 400, "roce")),
@@ -614,7 +621,7 @@ def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, floa
         "8x HDR of which 4 are connected", "8x HDR, 4 cabled",
         "8 HDR ports, NCCL uses mlx5_0 only", "NDR 400 split to 2x200", "Soft-RoCE 100GbE",
         "Cray Aries", "WiFi 6", "25-100 Gbps", "10/100 Gbps", "100/25 Gb",
-        "HDR200, effective 180 Gb/s",
+        "HDR200, effective 180 Gb/s", "every pair of HDR ports",
     ],
 )  # fmt: skip
 def test_a_network_that_is_not_what_it_names_is_refused(text: str) -> None:
@@ -765,3 +772,32 @@ def test_a_network_that_is_nowhere_told_is_as_often_the_usual_one_as_where_it_is
     found = platform(accelerator=accelerator, gpus_per_node=gpus, nodes=2, ranks=2 * gpus).readings
     assert [one.answers["network"].name for one in found] == ["own", "one", "tcp"]
     assert [one.weight for one in found] == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus", "network"),
+    [
+        ("V100 (Jean Zay)", 4, (4, 100, "omni_path")),
+        ("H100 (Jean Zay)", 4, (4, 400, "infiniband")),
+        ("V100 (Summit)", 6, (2, 100, "infiniband")),
+        ("MI300X (ND MI300X v5)", 8, (8, 400, "infiniband")),
+    ],
+)
+def test_platforms_have_networks_of_their_own(
+    accelerator: str, gpus: int, network: tuple[int, float, str]
+) -> None:
+    cluster = platform(accelerator=accelerator, gpus_per_node=gpus, nodes=4, ranks=4 * gpus).cluster
+    count, gbits, kind = network
+    assert cluster["nics_per_node"] == count
+    assert cluster["inter_node_bandwidth"] == f"{gbits} Gbit/s"
+    assert cluster["inter_node_kind"] == kind
+
+
+def test_another_generation_of_pcie_than_the_machines_is_told() -> None:
+    said = [
+        platform(accelerator="RTX 5090", gpus_per_node=8, intra_node=f"PCIe {n}.0 x16").notes
+        for n in (4, 5)
+    ]
+    told = "PCIe 5 is stated, and rtx4090-8 has PCIe 4, which is taken."
+    assert told in said[1]
+    assert not any("is stated, and" in note for note in said[0])

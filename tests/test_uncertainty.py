@@ -95,6 +95,17 @@ def test_the_share_of_peak_is_that_of_generation_and_dtype() -> None:
     assert unknown.pace.efficiency() == DEFAULT_EFFICIENCY
 
 
+@pytest.mark.parametrize(("machine", "share"), [("tpu-v5p", 0.68), ("tpu-v6e", 0.5)])
+def test_language_models_reach_on_tpus_what_their_maker_publishes(
+    machine: str, share: float
+) -> None:
+    there = {"cluster": {"machine": machine, "ranks": 8}, "precision": {"compute": "bf16"}}
+    llama = {"huggingface": "llama-3-8b", "sequence_length": 2048}
+    there |= {"collective": {"backend": "ici"}}
+    assert case(model=llama, **there).pace.efficiency() == share
+    assert case(**there).pace.efficiency() == DEFAULT_EFFICIENCY  # images
+
+
 def test_ranks_wait_for_the_slowest_of_them() -> None:
     """Without contention a step's compute grows by s E[max of N], and nothing else changes."""
     alone, together = (

@@ -166,6 +166,9 @@ def test_repeats_of_a_run_that_contradict_each_other_are_told(tmp_path: Path) ->
         ("BERT-Large", 330, {"huggingface": "bert-large", "sequence_length": 512}),
         ("Llama 3.1 8B", 8000, {"huggingface": "llama-3.1-8b", "sequence_length": 2048}),
         ("Llama2-70b", None, {"huggingface": "llama-2-70b", "sequence_length": 2048}),
+        ("Stable Diffusion 2.1", None, {"huggingface": "stable-diffusion-v2.1"}),
+        ("SD-v1.5", None, {"huggingface": "stable-diffusion-v1.5"}),
+        ("SDXL", None, {"huggingface": "stable-diffusion-xl"}),
         (
             "Mask R-CNN R50-FPN",
             44.4,
@@ -182,6 +185,27 @@ def test_models_by_name(name: str, millions: float | None, expected: dict[str, A
     found = choose_model(name, "", millions and millions * 1e6, None)
     assert found.data == expected
     assert bool(found.note) == (expected.get("name") == "scaled")
+
+
+def test_shapes_of_nemos_models_are_its_own() -> None:
+    shapes = {"GPT3-20B": (6144, 44), "gpt-3 5b": (4096, 24), "Nemotron-22B": (6144, 40)}
+    for name, (width, blocks) in shapes.items():
+        found = choose_model(name, "LLM", 1e9, 4096).data  # whatever the parameters' column rounds
+        assert (found["hidden"], found["blocks"]) == (width, blocks)
+    assert choose_model("Nemotron-15B", "LLM", 15e9, 4096).note  # a stand-in
+
+
+def test_columns_that_no_row_would_need_are_not_missed(tmp_path: Path) -> None:
+    def said(unit: str, nodes: int) -> str:
+        head = "model,accelerator,total_gpus,nodes,value,unit"
+        path = tmp_path / "t.csv"
+        path.write_text(f"{head}\nResNet-50,A100,{8 * nodes},{nodes},100,{unit}\n")
+        return " ".join(read_table(path).warnings)
+
+    assert "no column inter_node" not in said("images/s", 1)
+    assert "no column seq_len" not in said("images/s", 1)
+    assert "no column inter_node" in said("images/s", 2)
+    assert "no column seq_len" in said("sequences/s", 1)
 
 
 @pytest.mark.parametrize("billions", [0.125, 0.355, 1.3, 6.7, 13, 30, 70, 175, 530, 1000])

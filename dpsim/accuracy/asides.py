@@ -15,15 +15,20 @@ from dpsim.accuracy.words import vocabulary
 #: networks that GPUs exchange nothing over
 ASIDE_USES = ("storage", "management")
 BRACKETS = re.compile(r"[([][^()\[\]]*[)\]]")
-#: a count alone; `4X` are the lanes of an InfiniBand port
-_ALONE = re.compile(r"\s*(?:[x×*] ?(\d{1,3})|(\d{1,3}) ?[x×*])\s*")
+#: a count alone: 4x are the lanes of an InfiniBand port, x16 those of a slot, as x8 beside a card
+_ALONE = re.compile(r"\s*(?:[x×*] ?(?!16\b)(\d{1,3})|(?!4 ?[x×*])(\d{1,3}) ?[x×*])\s*")
+_CARD = re.compile(r"\b(?:nics?|cards?|adapters?)\b|connect-?x|\bcx-?\d", re.IGNORECASE)
+_SLOT = 8
 _PRODUCT = re.compile(r"(?<![\d.])(\d{1,3}) ?[x×*] ?(\d+(?:\.\d+)?)(?![\d.])")
 #: ports of a NIC
 _PORTS = (2, 4)
 
 
-def with_aside(found: LinkPhrase, aside: str, facts: Callable[[str], LinkPhrase]) -> LinkPhrase:
-    """`found` with what brackets behind it say, of which `facts` tells what a text says."""
+def with_aside(
+    found: LinkPhrase, aside: str, outer: str, facts: Callable[[str], LinkPhrase]
+) -> LinkPhrase:
+    """`found` in the text `outer` with what brackets behind it say, of which `facts` tells what a
+    text says."""
     words, low = vocabulary().network, aside.lower()
     if words.aside.search(low):
         return found
@@ -31,9 +36,11 @@ def with_aside(found: LinkPhrase, aside: str, facts: Callable[[str], LinkPhrase]
         of, rate = meaning(words.scopes, low), found.rate
         return replace(found, rate=replace(rate, of=rate.of or of)) if rate and of else found
     if number := _ALONE.fullmatch(aside):
-        return _counted_beside(found, int(number[1] or number[2]))
+        count = int(number[1] or number[2])
+        slot = number[1] and count == _SLOT and _CARD.search(outer)
+        return found if slot else _counted_beside(found, count)
     told = facts(aside)
-    if ports := _ports_beside(found, told):
+    if "," not in aside and (ports := _ports_beside(found, told)):
         return replace(found, rate=ports)
     if told.rate and found.rate and words.one_way.search(low):
         return replace(found, rate=replace(found.rate, gbits=told.rate.gbits))
@@ -54,7 +61,7 @@ def _counted_beside(found: LinkPhrase, count: int) -> LinkPhrase:
     """`found` with a count in brackets; a factor of its rate is then one of ports: 2x200G (x8)."""
     if found.count is None:
         return replace(found, count=counted(count), times=True)
-    if found.rate and found.times and found.count in _PORTS and found.rate.of in ("", NIC):
+    if found.rate and found.times and found.count == _PORTS[0] and found.rate.of in ("", NIC):
         ports = LinkRate(found.rate.gbits * found.count, NIC)
         return replace(found, rate=ports, count=counted(count))
     return found
@@ -63,7 +70,7 @@ def _counted_beside(found: LinkPhrase, count: int) -> LinkPhrase:
 def _ports_beside(found: LinkPhrase, told: LinkPhrase) -> LinkRate | None:
     """The rate of a NIC whose ports brackets behind the count of NICs tell: 8x (2x200G)."""
     rate = told.rate
-    if found.count is None or found.rate or told.count not in _PORTS:
+    if found.count is None or found.rate or told.use or told.count not in _PORTS:
         return None
     if rate is None or not told.times or rate.of not in ("", NIC):
         return None

@@ -184,7 +184,7 @@ def _phrase(part: str) -> LinkPhrase:
     words, outer = vocabulary().network, BRACKETS.sub(" ", part)
     found = _facts(outer)
     for aside in re.findall(r"[([]([^()\[\]]*)[)\]]", part):
-        found = with_aside(found, aside, _facts)
+        found = with_aside(found, aside, outer, _facts)
     each_gpu = words.before[GPU].search(outer.lower())
     if each_gpu and found.rate and not found.rate.of:
         found = replace(found, rate=replace(found.rate, of=GPU))
@@ -249,10 +249,10 @@ def _without(text: str, words: re.Pattern[str], why: str) -> str:
 def _count(text: str, words: NetworkWords) -> tuple[int | None, bool]:
     """How many NICs, and whether for every GPU."""
     low = text.lower()
-    if words.one_each.search(low):
-        return 1, True
     if each := words.several_each.search(text):
         return int(each[1]), True
+    if words.one_each.search(low):
+        return 1, True
     spelled = meaning(words.counts, low)
     if spelled is not None:
         return spelled, False

@@ -262,9 +262,8 @@ class Pace:
             raise Refused(str(error), ("model",)) from None
 
     def efficiency(self, kind: int = 0) -> float:
-        """Share of the device's peak that kernels reach: as given, else as fitted for devices of
-        its generation in this dtype, else as published, else DEFAULT_EFFICIENCY; of products alone
-        where kernels are known."""
+        """Share of the device's peak that kernels reach: as given, as fitted for its generation in
+        this dtype, as published, or the default; of products alone where kernels are known."""
         given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
@@ -275,7 +274,8 @@ class Pace:
         if self._kernelwise(device):
             return reached(device, self.work.precision.compute)[0]
         found = fitted(f"{self._class_of(device)}.efficiency", device)
-        return found or PUBLISHED_EFFICIENCY.get(device.name, DEFAULT_EFFICIENCY)
+        known = PUBLISHED_EFFICIENCY if self.work.model.sample == "sequence" else {}
+        return found or known.get(device.name, DEFAULT_EFFICIENCY)
 
     def _shares(self, kind: int) -> Shares:
         """What products in few bits, narrow and grouped ones reach of that efficiency: all of one

@@ -95,6 +95,7 @@ class CheckedFile:
             "file": self.source,
             "machine": self.setup.machine.name,
             "verdict": self.verdict,
+            "wrong": self.wrong,
             "tables": [_document(table) for table in self.tables],
             "next": self.next,
             "warnings": list(self.warnings),

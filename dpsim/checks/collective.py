@@ -239,7 +239,7 @@ def _count(text: str) -> int:
 
 def _size(text: str) -> int:
     """Bytes; `64K` is 64 KiB, as in nccl-tests' -b and -e."""
-    plain = re.sub(r"(?<=\d)([KMG])$", r"\1iB", text.strip())
+    plain = re.sub(r"(?<=\d)([kmgtKMGT])$", lambda end: f"{end[0].upper()}iB", text.strip())
     try:
         found = parse(plain, "B")
     except ValueError as error:

@@ -182,7 +182,7 @@ class Compute:
     """How fast the devices compute.
 
     efficiency  share of the device's peak that large kernels reach; left out: what was fitted for
-                its generation and dtype, else 50 %
+                its generation and dtype, else as its maker publishes (TPU v4, v5e, v5p), else 50 %
     contention  how much longer computing takes while a collective runs beside it (0.5: half as
                 long again); left out: what was fitted for the backend and the model's size
     spread      standard deviation of the ranks' step times, as a share of the step: synchronous

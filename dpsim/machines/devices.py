@@ -35,13 +35,13 @@ USABLE = (0.91, 0.986, 1.065)
 
 
 #: what tells devices apart: letters and digits, as in A100, H100, MI300X or 4090
-_KIND = re.compile(r"\b(?:[a-z]{1,3}\d{1,3}|\d{4})(?:x|a|s|ti)?\b")
+_KIND = re.compile(r"\b(?:[rg]tx)? ?((?:[a-z]{1,2}\d{1,4}|\d{4})(?:x|a|s|g|ti)?)\b")
 
 
 def same_kind(one: str, other: str) -> bool:
     """Whether two names may be of one kind of device; where one tells none, they may."""
     kinds = [_KIND.search(name.lower()) for name in (one, other)]
-    return len({kind[0] for kind in kinds if kind}) < 2
+    return len({kind[1] for kind in kinds if kind}) < 2
 
 
 @record

@@ -100,8 +100,8 @@ def _status(document: Document) -> list[str]:
     flagged = document["excluded"]
     if flagged["predicted"]:
         lines.append(
-            f"Of {flagged['predicted']:,} excluded rows {flagged['outside_interval']:,} are "
-            "outside their intervals."
+            f"Of {flagged['predicted']:,} rows marked pathological "
+            f"{flagged['outside_interval']:,} are outside their intervals."
         )
     return lines
 

@@ -233,7 +233,8 @@ SAID = {
 def said_of(check: CheckedFile) -> str:
     """The verdict in a line."""
     if check.wrong and check.verdict == "suspicious":
-        return f"suspicious: {check.wrong} rows have wrong results"
+        rows = "1 row has" if check.wrong == 1 else f"{check.wrong} rows have"
+        return f"suspicious: {rows} wrong results"
     return SAID[check.verdict]
 
 

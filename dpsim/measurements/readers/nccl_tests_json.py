@@ -53,6 +53,7 @@ class NcclTestsJson(Reader):
             for number, row in enumerate(results, 1)
             if (found := _point(row, number, operation, warnings)) is not None
         ]
+        wrong = len(warnings)  # which rows with wrong results alone have made
         if not points:
             raise Refused("has no row with a size and a time")
         version = str(data.get("nccl_version", ""))
@@ -63,7 +64,6 @@ class NcclTestsJson(Reader):
         kept, said = of_links(points, operation, gpus)
         warnings += [said] if said else []
         curves = (Curve(operation, ranks, nodes, kept),) if kept else ()
-        wrong = sum("results were wrong" in each for each in warnings)
         return Findings(
             path.name, curves, device=device, warnings=tuple(warnings), notes=notes, wrong=wrong
         )
