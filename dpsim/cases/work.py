@@ -27,11 +27,11 @@ from dpsim.machines.machine import devices_with
 from dpsim.models import Model, convolutions
 from dpsim.models.compute import (
     DEFAULT_EFFICIENCY,
-    PUBLISHED_EFFICIENCY,
     WHOLE,
     LayerTime,
     Shares,
     layer_times,
+    usual_share,
 )
 from dpsim.models.execution import (
     NOTHING_BROUGHT,
@@ -39,6 +39,7 @@ from dpsim.models.execution import (
     Execution,
     executed,
     floor_of,
+    kept,
     knows,
     reached,
 )
@@ -272,10 +273,9 @@ class Pace:
             share = convolutions.share(device, self.work.precision.compute)
             return share * convolutions.IN_PART if in_part else share
         if self._kernelwise(device):
-            return reached(device, self.work.precision.compute)[0]
+            return kept(device, self.work.large) * reached(device, self.work.precision.compute)[0]
         found = fitted(f"{self._class_of(device)}.efficiency", device)
-        known = PUBLISHED_EFFICIENCY if self.work.model.sample == "sequence" else {}
-        return found or known.get(device.name, DEFAULT_EFFICIENCY)
+        return found or usual_share(device, self.work.model)
 
     def _shares(self, kind: int) -> Shares:
         """What products in few bits, narrow and grouped ones reach of that efficiency: all of one

@@ -36,6 +36,15 @@ DEFAULT_EFFICIENCY = 0.5
 #: 56 to 57 %, 56 to 67 % and 55 to 71 % of the peak, whole step included).  Two of v6e and two of
 #: TPU7x reach half
 PUBLISHED_EFFICIENCY = {"TPU v4": 0.57, "TPU v5e": 0.62, "TPU v5p": 0.68}
+
+
+def usual_share(device: Device, model: Model) -> float:
+    """Share of the peak of `device` where nothing was fitted: as published of language models, or
+    the default."""
+    known = PUBLISHED_EFFICIENCY if model.sample == "sequence" else {}
+    return known.get(device.name, DEFAULT_EFFICIENCY)
+
+
 #: multiplications of a direct convolution of 3 x 3 over those of F(2 x 2, 3 x 3) (Lavin and Gray,
 #: "Fast algorithms for convolutional neural networks", CVPR 2016)
 _WINOGRAD = 2.25

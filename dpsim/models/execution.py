@@ -43,6 +43,10 @@ PRODUCTS = {
 #: the same of a device by itself: SimuMax's loops on a B200, of 1,000 W, keep 0.80 of bursts, where
 #: B300, GB200 and GB300 may draw 1,200 to 1,400
 SUSTAINED = {"B200-SXM6-180GB": 0.52}
+#: what products of large models keep of that in training, where clocks fall with the power that
+#: they draw: chosen with published steps on H100 and H200 in view (docs/assumptions.md, A88); not
+#: of devices of less than so many FLOP/s, as H20, whose power does not bind
+LARGE, _BOUND = {"hopper": 0.92}, 3e14
 #: the same of grouped products of experts, where they were measured: SimuMax's loops of
 #: TransformerEngine on a B200, 36 shapes in three passes, are 4, 13 and 0 % off with it
 GROUPED = {"blackwell": 0.52}
@@ -271,6 +275,12 @@ def reached(device: Device, dtype: str) -> tuple[float, float]:
     if found is None:
         raise KeyError(f"products in {dtype} on {device.name}")
     return SUSTAINED.get(device.name, found[0]) if dtype in HALF else found[0], found[1]
+
+
+def kept(device: Device, large: float) -> float:
+    """What products of a model that is a `large` one (0 to 1) keep of that in training."""
+    bound = device.peak_for("bf16") >= _BOUND
+    return LARGE.get(device.generation, 1.0) ** large if bound else 1.0
 
 
 def _reached(generation: str, dtype: str) -> tuple[float, float] | None:
