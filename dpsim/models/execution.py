@@ -279,8 +279,8 @@ def reached(device: Device, dtype: str) -> tuple[float, float]:
 
 def kept(device: Device, large: float) -> float:
     """What products of a model that is a `large` one (0 to 1) keep of that in training."""
-    bound = device.peak_for("bf16") >= _BOUND
-    return LARGE.get(device.generation, 1.0) ** large if bound else 1.0
+    least = LARGE.get(device.generation, 1.0)
+    return least**large if least < 1.0 and device.peak_for("bf16") >= _BOUND else 1.0
 
 
 def _reached(generation: str, dtype: str) -> tuple[float, float] | None:

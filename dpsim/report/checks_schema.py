@@ -99,6 +99,7 @@ class NcclVerdictAnswer:
     file: str
     machine: str
     verdict: Literal["normal", "low", "suspicious", "cannot_tell"]
+    wrong: int
     tables: tuple[JudgedTable, ...]
     next: tuple[str, ...]
     warnings: tuple[str, ...]
