@@ -106,6 +106,22 @@ def test_language_models_reach_on_tpus_what_their_maker_publishes(
     assert case(**there).pace.efficiency() == DEFAULT_EFFICIENCY  # images
 
 
+@pytest.mark.parametrize(
+    ("model", "machine", "kept"),
+    [
+        ("llama-3-8b", "dgx-h100", 0.92), ("llama-3-8b", "dgx-h200", 0.92),
+        ("llama-3-8b", "h20-8", 1.0), ("llama-3-8b", "dgx-a100", 1.0), ("gpt2", "dgx-h100", 1.0),
+    ],
+)  # fmt: skip
+def test_products_of_large_models_keep_less_on_hopper(
+    model: str, machine: str, kept: float
+) -> None:
+    """Not where power does not bind, nor of small models."""
+    there = {"cluster": {"machine": machine, "ranks": 8}, "precision": {"compute": "bf16"}}
+    found = case(model={"huggingface": model, "sequence_length": 1024}, **there)
+    assert found.pace.efficiency() == pytest.approx(0.70 * kept)
+
+
 def test_ranks_wait_for_the_slowest_of_them() -> None:
     """Without contention a step's compute grows by s E[max of N], and nothing else changes."""
     alone, together = (
