@@ -200,8 +200,7 @@ def rack() -> StepJudge:
 @pytest.mark.parametrize("place", ["judge", "slow_network", "rack"])
 def test_no_step_is_healthier_for_being_slower(place: str, request: pytest.FixtureRequest) -> None:
     """Whichever points are slow together, up to twelve times: in the gap beyond the strongest fault
-    that is played, and in patterns of no fault too.  Between two faults that are played none fits
-    as well as either, and so a little belief is lost."""
+    that is played, and in patterns of no fault too."""
     judged: StepJudge = request.getfixturevalue(place)
     many = len(judged.cases)
     for chosen in itertools.product((0, 1), repeat=many):
@@ -210,7 +209,7 @@ def test_no_step_is_healthier_for_being_slower(place: str, request: pytest.Fixtu
         factors = np.exp(np.linspace(0.0, math.log(12.0), 14))
         each = [times(judged, *np.where(chosen, factor, 1.0)) for factor in factors]
         sure = np.array([found.probability for found in each])
-        assert np.max(np.maximum.accumulate(sure) - sure) < 0.03, chosen
+        assert np.max(np.maximum.accumulate(sure) - sure) < 0.025, chosen
         assert each[-1].verdict == "slow", chosen
 
 

@@ -179,6 +179,13 @@ COLLECTIVES: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
+def check_network(cluster: dict[str, Any], count: int, gbits: float, kind: str) -> None:
+    """`cluster` has `count` NICs a node of `kind`, each of `gbits` Gbit/s."""
+    assert cluster["nics_per_node"] == count
+    assert cluster["inter_node_bandwidth"] == f"{gbits:g} Gbit/s"
+    assert cluster["inter_node_kind"] == kind
+
+
 def of_training(row: tuple[Any, ...]) -> Platform:
     accelerator, gpus, intra, inter, gbits = row[:5]
     return platform(
@@ -607,10 +614,7 @@ def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, floa
         accelerator="A100 SXM4 80GB", gpus_per_node=8, intra_node="NVSwitch", inter_node=text,
         nodes=4, ranks=32,
     ).readings  # fmt: skip
-    count, gbits, kind = nics
-    assert found.cluster["nics_per_node"] == count
-    assert found.cluster["inter_node_bandwidth"] == f"{gbits:g} Gbit/s"
-    assert found.cluster["inter_node_kind"] == kind
+    check_network(found.cluster, *nics)
 
 
 @pytest.mark.parametrize(
@@ -650,10 +654,7 @@ def test_a_platforms_name_leaves_what_is_said_of_its_network(
     accelerator: str, text: str, nics: tuple[int, float, str]
 ) -> None:
     found = platform(accelerator=accelerator, gpus_per_node=8, inter_node=text, nodes=4, ranks=32)
-    count, gbits, kind = nics
-    assert found.cluster["nics_per_node"] == count
-    assert found.cluster["inter_node_bandwidth"] == f"{gbits:g} Gbit/s"
-    assert found.cluster["inter_node_kind"] == kind
+    check_network(found.cluster, *nics)
 
 
 @pytest.mark.parametrize(
@@ -787,10 +788,7 @@ def test_platforms_have_networks_of_their_own(
     accelerator: str, gpus: int, network: tuple[int, float, str]
 ) -> None:
     cluster = platform(accelerator=accelerator, gpus_per_node=gpus, nodes=4, ranks=4 * gpus).cluster
-    count, gbits, kind = network
-    assert cluster["nics_per_node"] == count
-    assert cluster["inter_node_bandwidth"] == f"{gbits} Gbit/s"
-    assert cluster["inter_node_kind"] == kind
+    check_network(cluster, *network)
 
 
 def test_another_generation_of_pcie_than_the_machines_is_told() -> None:

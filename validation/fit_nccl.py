@@ -5,9 +5,10 @@
 
 TABLE is a CSV with the columns of `dpsim validate` for collectives (series_id, accelerator,
 gpus_per_node, nodes, ranks, fabric, interconnect_stated, library, algo, proto, collective,
-size_bytes, time_us, pathological).  Rows of NCCL and RCCL that are not pathological are used; of
-these the series with an even CRC-32 of their name are fitted, and the odd ones only scored; of
-kinds with few machines (`WHOLE`) all are, for which leave_out_collectives.py says what to expect.
+size_bytes, time_us, gpus_per_thread, pathological).  Rows of NCCL and RCCL are used that are not
+pathological, nor take as long as a thread takes to launch; of these the series with an even CRC-32
+of their name are fitted, and the odd ones only scored; of kinds with few machines (`WHOLE`) all
+are, for which leave_out_collectives.py says what to expect.
 
 Every constant belongs to a kind of link (and a protocol), none to a machine, a series or a source.
 The residual is log(predicted / measured) under a soft L1 loss, so that odd rows don't decide; the

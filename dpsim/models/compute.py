@@ -37,33 +37,19 @@ DEFAULT_EFFICIENCY = 0.5
 #: TPU7x reach half
 PUBLISHED_EFFICIENCY = {"TPU v4": 0.57, "TPU v5e": 0.62, "TPU v5p": 0.68}
 
-
-def usual_share(device: Device, model: Model) -> float:
-    """Share of the peak of `device` where nothing was fitted: as published of language models, or
-    the default."""
-    known = PUBLISHED_EFFICIENCY if model.sample == "sequence" else {}
-    return known.get(device.name, DEFAULT_EFFICIENCY)
-
-
 #: multiplications of a direct convolution of 3 x 3 over those of F(2 x 2, 3 x 3) (Lavin and Gray,
 #: "Fast algorithms for convolutional neural networks", CVPR 2016)
 _WINOGRAD = 2.25
-
-
 #: rows that a grouped product of experts computes beside those that it has: each expert's are
 #: padded to whole tiles of 128 rows, by half a tile in the mean (deepseek-ai/DeepGEMM `README.md`,
 #: NVIDIA/cutlass `media/docs/cpp/efficient_gemm.md`: tiles of 128 x 128)
 HALF_TILE = 64
-
-
 #: generations on which a grouped product takes as long as it computes and as it moves its weights
 #: together, not as the longer of both.  B200, TransformerEngine's grouped products, 128 to 1,232
 #: rows an expert, 36 shapes in three passes: together 4, 13 and 0 % off in the median, the longer
 #: 23, 32 and 30 short; A100: the longer is right (MooreThreads/SimuMax; 4 shapes).  Hopper: forward
 #: alone, 14 shapes in 16 bits (ai-dynamo/aiconfigurator)
 APART = ("hopper", "blackwell")
-
-
 #: share of the memory bandwidth that kernels reach which read and write each element once: 0.8 to
 #: 0.95 of the datasheet's is measured for additions and copies on A100, H100 and A40
 #: (RRZE-HPC/gpu-benches, linkedin/Liger-Kernel)
@@ -71,6 +57,13 @@ STREAMED = 0.8
 #: the same of all kernels of a layer together, where it is not known which there are: inside what
 #: is measured, above its middle (0.875)
 TOGETHER = 0.9
+
+
+def usual_share(device: Device, model: Model) -> float:
+    """Share of the peak of `device` where nothing was fitted: as published of language models, or
+    the default."""
+    known = PUBLISHED_EFFICIENCY if model.sample == "sequence" else {}
+    return known.get(device.name, DEFAULT_EFFICIENCY)
 
 
 class PassWork(NamedTuple):
