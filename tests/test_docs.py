@@ -153,6 +153,21 @@ def test_every_command_of_the_tutorial_runs(  # type: ignore[no-untyped-def]
     assert code == (2 if refused else 0), err
 
 
+def table(text: str) -> list[list[float]]:
+    """The numbers of a printed table of ranks, line by line."""
+    lines = (line for line in text.splitlines() if re.match(r" +\d+ +\d+ +", line))
+    return [[float(n.replace(",", "")) for n in re.findall(r"\d[\d,.]*", one)] for one in lines]
+
+
+def test_the_readme_shows_what_quickstart_prints(cli) -> None:  # type: ignore[no-untyped-def]
+    """To 1 %: what rounding and other versions of numpy leave."""
+    _, printed, _ = cli("run", "quickstart")
+    shown = table(read(ROOT / "README.md"))
+    assert len(shown) == 6
+    for line, own in zip(shown, table(printed), strict=True):
+        assert line == pytest.approx(own, rel=0.01)
+
+
 def test_every_command_that_a_page_shows_has_the_options_that_it_names() -> None:
     """`tests/campaigns/commands.py` runs them all."""
     group = typer.main.get_command(app())

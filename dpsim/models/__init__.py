@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from dpsim.core import units
 from dpsim.core.dtypes import QUANTISED
 from dpsim.core.record import Check, Text, record
-from dpsim.models.streams import Kernels, Streamed
+from dpsim.models.streams import CodedKernels, Kernels, Streamed
 
 Made = TypeVar("Made")
 
@@ -132,7 +132,7 @@ class Layer:
     routed_bytes  bytes per sample sent to all chosen experts, where stated; it replaces `routed`
     eager_kernels, compiled_kernels   its kernels run one by one by torch, and as a compiler leaves
                   them; None: not counted so
-    nanotron_kernels, tensorflow_kernels   and one by one as nanotron and BERT's own code write them
+    coded_kernels   and one by one as others' code writes them
     library_kernels   what a hand-tuned library's move, where these are no compiler's
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are
                   twice as many
@@ -199,8 +199,7 @@ class Layer:
     routed_bytes: float | None = None
     eager_kernels: Kernels | None = None
     compiled_kernels: Kernels | None = None
-    nanotron_kernels: Kernels | None = None
-    tensorflow_kernels: Kernels | None = None
+    coded_kernels: CodedKernels = CodedKernels()
     library_kernels: Kernels | None = None
     pairs: float = 0.0
     unaligned: float = 0.0

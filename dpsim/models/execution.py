@@ -107,7 +107,11 @@ UNALIGNED = 0.5
 #: H200 (RRZE-HPC/gpu-benches, `gpu-small-kernels`)
 GRAPH_LAUNCH = 1.34e-6
 #: whose code there is beside torch's own
-_CODES = {"nanotron": "nanotron", "tensorflow": "BERT's code in TensorFlow"}
+_CODES = {
+    "nanotron": "nanotron",
+    "torchtitan": "torchtitan",
+    "tensorflow": "BERT's code in TensorFlow",
+}
 
 
 @record
@@ -124,14 +128,14 @@ class Execution:
                  compute.efficiency.  Detectors, U-Nets, ConvNeXt and Swin have no such lists
     code         whose code torch runs one by one, with compile: false; huggingface/nanotron's Llama
                  has norms and rotary positions in one kernel each, copies between layouts, and a
-                 loss in 32 bit; tensorflow: BERT's own code in a graph without XLA, which fuses
-                 nothing
+                 loss in 32 bit; torchtitan's has torch's fused norms (torch 2.9) and complex rotary
+                 positions; tensorflow: BERT's own code in a graph without XLA, which fuses nothing
     cuda_graphs  a step is captured once and replayed: the host issues it as a whole, and a kernel
                  takes 1.3 us at least
     """
 
     compile: Flag | None = None
-    code: Literal["transformers", "nanotron", "tensorflow"] = "transformers"
+    code: Literal["transformers", "nanotron", "torchtitan", "tensorflow"] = "transformers"
     cuda_graphs: Flag = False
 
     def __post_init__(self) -> None:
@@ -140,10 +144,9 @@ class Execution:
 
     def list_of(self, layer: Layer) -> Kernels | None:
         """The kernels of `layer` that are run so; None: not counted."""
-        if self.code == "nanotron":
-            return layer.nanotron_kernels
-        if self.code == "tensorflow":
-            return layer.tensorflow_kernels
+        if self.code != "transformers":
+            counted: Kernels | None = getattr(layer.coded_kernels, self.code)
+            return counted
         return layer.compiled_kernels if self.compile else layer.eager_kernels
 
     @property

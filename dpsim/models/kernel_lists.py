@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpsim.models import Tensor, nanotron_kernels, tensorflow_kernels
+from dpsim.models import Tensor, nanotron_kernels, tensorflow_kernels, torchtitan_kernels
 from dpsim.models.kernel_counts import Habits, attention_kernels, loss_kernels, mlp_kernels
+from dpsim.models.streams import CodedKernels
 
 
 def of_attention(
@@ -16,8 +17,11 @@ def of_attention(
     return {
         "eager_kernels": attention_kernels(own, tensors, tokens, wide=wide, compiled=False),
         "compiled_kernels": attention_kernels(own, tensors, tokens, wide=wide, compiled=True),
-        "nanotron_kernels": nanotron_kernels.attention(own, tokens),
-        "tensorflow_kernels": tensorflow_kernels.attention(own, tensors, tokens),
+        "coded_kernels": CodedKernels(
+            nanotron=nanotron_kernels.attention(own, tokens),
+            tensorflow=tensorflow_kernels.attention(own, tensors, tokens),
+            torchtitan=torchtitan_kernels.attention(own, tensors, tokens),
+        ),
     }
 
 
@@ -26,8 +30,11 @@ def of_feed_forward(own: Habits, tensors: Sequence[Tensor], tokens: int) -> dict
     return {
         "eager_kernels": mlp_kernels(own, tensors, tokens, compiled=False),
         "compiled_kernels": mlp_kernels(own, tensors, tokens, compiled=True),
-        "nanotron_kernels": nanotron_kernels.feed_forward(own, tokens),
-        "tensorflow_kernels": tensorflow_kernels.feed_forward(own, tensors, tokens),
+        "coded_kernels": CodedKernels(
+            nanotron=nanotron_kernels.feed_forward(own, tokens),
+            tensorflow=tensorflow_kernels.feed_forward(own, tensors, tokens),
+            torchtitan=torchtitan_kernels.feed_forward(own, tensors, tokens),
+        ),
     }
 
 
@@ -36,6 +43,9 @@ def of_loss(width: int, vocabulary: int, tokens: int) -> dict[str, Any]:
     return {
         "eager_kernels": loss_kernels(width, vocabulary, tokens, compiled=False),
         "compiled_kernels": loss_kernels(width, vocabulary, tokens, compiled=True),
-        "nanotron_kernels": nanotron_kernels.loss(width, vocabulary, tokens),
-        "tensorflow_kernels": tensorflow_kernels.loss(width, vocabulary, tokens),
+        "coded_kernels": CodedKernels(
+            nanotron=nanotron_kernels.loss(width, vocabulary, tokens),
+            tensorflow=tensorflow_kernels.loss(width, vocabulary, tokens),
+            torchtitan=torchtitan_kernels.loss(width, vocabulary, tokens),
+        ),
     }

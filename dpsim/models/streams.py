@@ -45,6 +45,15 @@ class Kernels(NamedTuple):
         )
 
 
+class CodedKernels(NamedTuple):
+    """A layer's kernels run one by one as code other than transformers' writes them, by the
+    names of `execution.code`; None: it has no such layer."""
+
+    nanotron: Kernels | None = None
+    tensorflow: Kernels | None = None
+    torchtitan: Kernels | None = None
+
+
 class Streamed(NamedTuple):
     """Elements per sample that a layer's kernels move one after the other with products.
 

@@ -77,6 +77,7 @@ import re
 from dpsim.core.lean import dataclass
 from dpsim.models import AttentionWork, Layer, Tensor, WeightInput, kernel_lists
 from dpsim.models.kernel_counts import Habits
+from dpsim.models.streams import CodedKernels
 
 #: how families call the weight of the product that ends a half
 _LAST = re.compile(r"(^|\.)(o_proj|out_proj|c_proj|output\.dense|down_proj|fc2)\.weight$")
@@ -236,7 +237,7 @@ def cross_attention(
         pairs=4.0 * query * tokens * memory,
         unaligned=float(b.unaligned),
         **kernel_lists.of_attention(b.habits(memory), tensors, tokens, wide=b.wide)
-        | {"tensorflow_kernels": None},
+        | {"coded_kernels": CodedKernels()},
     )
 
 

@@ -60,7 +60,8 @@ def executed(
         notes += more
         found["model"] = {**model.data, **keys}
         break
-    made = next(told(words.execution, row.text("strategy_detail").lower(), row.text), None)
+    detail = row.text("strategy_detail").lower()
+    made = next(told(words.execution, detail, lambda name: _column(row, name)), None)
     own = made and made[0].get("code") == "nanotron"  # its own models, by their shapes
     llama = model.data.get("family") == "llama"
     known = llama or (not own and "huggingface" in model.data)
@@ -68,6 +69,11 @@ def executed(
         notes += made[1]
         found["execution"] = made[0]
     return found
+
+
+def _column(row: TrainingRow, name: str) -> str:
+    """The text of a column; `date` is what is known of it (`date_of`)."""
+    return date_of(row) if name == "date" else row.text(name)
 
 
 def _of_images(

@@ -37,6 +37,7 @@ from dpsim.models import Layer, Tensor
 from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.tensors import Parts, linear, norm
 from dpsim.models.layer_sum import LayerSum
+from dpsim.models.streams import CodedKernels
 from dpsim.models.transformer_layers import Block, attention, embedding, head, mlp, pooler
 
 HEADS = (
@@ -291,7 +292,6 @@ def _relative(layer: Layer, flop: float, gathered: float) -> Layer:
         backward_bytes=layer.backward_bytes + 10 * gathered,
         kernels=layer.kernels + 4,
         eager_kernels=None,
-        nanotron_kernels=None,
-        tensorflow_kernels=None,
+        coded_kernels=CodedKernels(),
         compiled_kernels=None,
     )

@@ -26,6 +26,7 @@ from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.sparse import checked, closed, expert_tensors, opened
 from dpsim.models.huggingface.tensors import Parts, linear, norm
 from dpsim.models.state_space_layers import Scan, scan_layer, scan_tensors
+from dpsim.models.streams import CodedKernels
 from dpsim.models.transformer_layers import Block, attention, mlp
 
 #: letters and words of a block's kind
@@ -139,7 +140,7 @@ def _mlp(config: Config, unit: str) -> Layer:
     whole = float(config.tokens * h)
     return replace(  # the only half of its block; its norm is of roots of squares
         made, activations_full=whole, rms=whole, eager_kernels=None, compiled_kernels=None,
-        library_kernels=made.compiled_kernels, nanotron_kernels=None,
+        library_kernels=made.compiled_kernels, coded_kernels=CodedKernels(),
     )  # fmt: skip
 
 
