@@ -19,11 +19,12 @@ from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import STREAMED, Shares, layer_times
-from dpsim.models.execution import NARROW, PRODUCTS, WIDE, Execution, executed
+from dpsim.models.execution import Execution, executed
 from dpsim.models.expert_layers import Routing, router
 from dpsim.models.expert_layers import experts as experts_of
 from dpsim.models.huggingface import read_config
 from dpsim.models.precision import Optimizer
+from dpsim.models.rates import NARROW, PRODUCTS, WIDE
 from dpsim.models.split import tensor_part
 from dpsim.models.streams import Streamed
 from dpsim.models.updates import update_of

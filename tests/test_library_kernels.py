@@ -11,10 +11,10 @@ from dpsim.cases.case import Case
 from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import STREAMED, Shares, layer_times
-from dpsim.models.execution import ATTENTION, NARROW
-from dpsim.models.execution import reached as reached_on
 from dpsim.models.expert_split import expert_part
 from dpsim.models.few_bits import grouped_share, products_share
+from dpsim.models.rates import ATTENTION, NARROW
+from dpsim.models.rates import reached as reached_on
 from dpsim.models.state_space_layers import Scan
 from dpsim.models.streams import Streamed
 from tests.asked import case_of as asked

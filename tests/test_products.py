@@ -8,8 +8,8 @@ import pytest
 
 from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Tensor, waves
-from dpsim.models.execution import WIDE
 from dpsim.models.products import lengthened
+from dpsim.models.rates import WIDE
 
 A100 = load_device("a100-sxm-80gb")
 HALF, TOKENS = 140.0, 2048

@@ -13,7 +13,7 @@ import pytest
 from dpsim.core.record import Refused
 from dpsim.machines.machine import load_device
 from dpsim.models import waves
-from dpsim.models.execution import NARROW
+from dpsim.models.rates import NARROW
 
 #: products in bf16, of 512 rows and columns and sums of 2,048 elements and more: ai-dynamo/
 #: aiconfigurator at 095f58a51c4c (Apache-2.0), every row with its file there

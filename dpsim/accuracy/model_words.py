@@ -75,6 +75,7 @@ class ModelWords:
     cut_to: Words
     not_whole: Words
     adapter_rank: Words
+    pixels: Words
     everywhere: Words
     not_partly: Words
     partly: Words

@@ -14,7 +14,7 @@ from typing import Any
 
 from dpsim.accuracy.model_words import ExpertWords, FewBitsWords, ModelWords, SliceWords
 from dpsim.accuracy.rules import ANY, KeyRule, Named, Texts, Words
-from dpsim.accuracy.run_words import HostDecoding, NcclVersions
+from dpsim.accuracy.run_words import HostDecoding, NcclVersions, StrategyWords
 from dpsim.core import yamlfile
 from dpsim.core.record import Count, Flag, Refused, Text, build, record
 from dpsim.machines.devices import NetworkKind
@@ -275,58 +275,6 @@ class TableWords:
 
 
 @record
-class StrategyWords:
-    """Strategies, what sets their keys, and what none of them plays."""
-
-    refused: dict[str, Words]
-    kinds: tuple[KeyRule, ...]
-    switches: dict[str, tuple[KeyRule, ...]]
-    torch: Words
-    deepspeed: Words
-    copies_out: Words
-    no_overlap: Words
-    servers: Words
-    hierarchical: Words
-    hybrid: Words
-    within_node: Words
-    shared_by: Words
-    axes: Words
-    partition: Words
-    zero_plus: Words
-    weights: Words
-    copies: Words
-    gradients: Words
-    compressions: tuple[KeyRule, ...]
-    hook: Words
-    compressed: Words
-    uncompressed: Words
-    degrees: dict[str, Words]
-    shares: dict[str, Words]
-    not_shared: Words
-    in_some_way: Words
-    beside_computing: Words
-    sequences: Words
-    plain_groups: Words
-    submitted: Words
-    submitted_by: Words
-    overlapped_sums: Words
-    splits_sequences: Words
-    torch_mesh: Words
-    shared_out: Words
-    interleaved: Words
-    plain: Words
-    recipe: Words
-    chunks: Words
-    layout: Words
-    one_f_one_b: Words
-    unsaid: Words
-    schedules: tuple[KeyRule, ...]
-    ring: Words
-    denied: Words
-    perhaps: Words
-
-
-@record
 class CollectiveWords:
     """Words of tables of collectives."""
 
@@ -368,6 +316,8 @@ class Vocabulary:
     recompute: tuple[KeyRule, ...]
     execution: tuple[KeyRule, ...]
     image_execution: tuple[KeyRule, ...]
+    image_layout: tuple[KeyRule, ...]
+    tensor_float: tuple[KeyRule, ...]
     nccl: NcclVersions
     collectives: CollectiveWords
 

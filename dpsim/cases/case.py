@@ -82,11 +82,12 @@ class Case:
     def work(self) -> ModelWork:
         """The model and its dtypes."""
         s = self.scenario
-        brought = Brought(s.strategy.library_attention, s.strategy.fused_kernels)
+        own = s.strategy
+        brought = Brought(own.library_attention, own.fused_kernels, own.channels_last)
         rated, others = s.compute.efficiency is None, self.site.others
         made = s.execution, s.strategy.autocasts, rated, others, brought, self._sums
-        own = (s.model, s.precision, self.base, self.site.device, *made)
-        return self.shared.known(ModelWork, *own)
+        given = (s.model, s.precision, self.base, self.site.device, *made)
+        return self.shared.known(ModelWork, *given)
 
     @property
     def _sums(self) -> GradientSums | None:

@@ -33,18 +33,10 @@ from dpsim.models.compute import (
     layer_times,
     usual_share,
 )
-from dpsim.models.execution import (
-    NOTHING_BROUGHT,
-    Brought,
-    Execution,
-    executed,
-    floor_of,
-    kept,
-    knows,
-    reached,
-)
+from dpsim.models.execution import NOTHING_BROUGHT, Brought, Execution, executed, floor_of
 from dpsim.models.few_bits import grouped_share, kept_wide, products_share
 from dpsim.models.precision import Precision, PrecisionSpec
+from dpsim.models.rates import kept, knows, reached
 from dpsim.models.recomputing import Recompute, stopping
 from dpsim.models.section import load
 from dpsim.models.sums import GradientSums

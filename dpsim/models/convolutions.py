@@ -43,6 +43,8 @@ IN_PART = 0.76
 _LEAST_PART = 0.2
 #: the first compute capability with tensor cores, times ten
 _WITH_CORES = 70
+#: what tensor cores multiply of image networks
+_ON_CORES = ("bf16", "fp16", "tf32")
 #: elements of 16 bits that autocast moves per weight in either pass: fp32 on one side, 16 bits on
 #: the other
 _CAST = 3.0
@@ -64,11 +66,18 @@ NONE_SAVED = FusedAway()
 
 
 def with_kernels(
-    layer: Layer, behind: float, back: float, saved: FusedAway, multiplying: int, gradients: int
+    layer: Layer,
+    behind: float,
+    back: float,
+    saved: FusedAway,
+    multiplying: int,
+    gradients: int,
+    turned: float = 0.0,
 ) -> Layer:
     """`layer` with lists of its kernels: of what it moves, kernels behind convolutions move
     `behind` forward and `back` backward; so many of its kernels are `multiplying`, which have so
-    many for their `gradients` (two, one for the network's first), all others one."""
+    many for their `gradients` (two, one for the network's first), all others one.  Convolutions
+    read and write `turned` elements."""
     weights = [tensor.elements for tensor in layer.tensors if len(tensor.shape) > 1]
 
     def counted(less: FusedAway, casts: int) -> Kernels:
@@ -79,6 +88,7 @@ def with_kernels(
             back - less.backward,
             products=layer.forward_bytes - behind,
             weights=_CAST * sum(weights) if casts else 0.0,
+            turned=turned,
         )
 
     eager, compiled = (
@@ -112,28 +122,52 @@ def has_shares(device: Device | None) -> bool:
     return device is not None and device.compute_capability > 0
 
 
-def listed(model: Model, *, fused: bool, autocast: bool, launched: bool = True) -> Model:
-    """`model` with its kernels run one by one, or `fused`; not `launched`: its launches are
-    those of before, of which `host.kernels` may say a share."""
+def turns(device: Device | None, dtype: str) -> bool:
+    """Whether convolutions on `device` want channels last, and turn what has them first."""
+    cores = device is not None and device.compute_capability >= _WITH_CORES
+    return cores and rest_of(dtype) in _ON_CORES
+
+
+class ImageRun(NamedTuple):
+    """How an image network's kernels run: `fused` or one by one; `turned`: channels come first; not
+    `launched`: its launches are those of before, of which `host.kernels` may say a share."""
+
+    fused: bool = False
+    autocast: bool = False
+    turned: bool = False
+    launched: bool = True
+
+
+def listed(model: Model, run: ImageRun) -> Model:
+    """`model` with the kernels of `run`."""
 
     def own(layer: Layer) -> Layer:
         eager = layer.eager_kernels
-        chosen = layer.compiled_kernels if fused else eager
+        chosen = layer.compiled_kernels if run.fused else eager
         if eager is None or chosen is None:
             return layer
-        chosen = chosen.autocast if autocast and chosen.autocast else chosen
+        chosen = chosen.autocast if run.autocast and chosen.autocast else chosen
+        extra = 2 * chosen.turned * run.turned
+        passes = 2 if layer.backward_flop > 1.5 * layer.forward_flop else 1
         made = replace(
             layer,
             forward_bytes=eager.products,
             backward_bytes=layer.backward_bytes - eager.moved_back,
-            streamed=Streamed(chosen.moved, chosen.moved_back),
+            streamed=Streamed(chosen.moved + extra, chosen.moved_back + passes * extra),
             cast_weights=chosen.weights,
         )
-        if not launched:
+        if not run.launched:
             return made
-        return replace(made, kernels=chosen.forward, backward_kernels=chosen.backward)
+        copies = 2 * _turning(layer) * run.turned
+        ahead, back = chosen.forward + copies, chosen.backward + passes * copies
+        return replace(made, kernels=ahead, backward_kernels=back)
 
     return replace(model, layers=tuple(map(own, model.layers)))
+
+
+def _turning(layer: Layer) -> int:
+    """Convolutions of `layer`, but for those of each channel alone."""
+    return sum(len(tensor.shape) == 4 and tensor.shape[1] > 1 for tensor in layer.tensors)
 
 
 def is_listed(model: Model) -> bool:
@@ -143,7 +177,7 @@ def is_listed(model: Model) -> bool:
 
 def share(device: Device, dtype: str) -> float:
     """Share of the peak of `device` in `dtype` that convolutions reach."""
-    if rest_of(dtype) not in ("bf16", "fp16", "tf32") or device.compute_capability < _WITH_CORES:
+    if rest_of(dtype) not in _ON_CORES or device.compute_capability < _WITH_CORES:
         return PLAIN
     if device.name.startswith("GeForce"):
         return HALVED

@@ -2,7 +2,7 @@
 
 Kernels run one after the other: products at the rate that products reach, flash attention at its
 own, and what else there is as fast as it streams through memory.  Where nothing is said, that holds
-of transformers on devices whose products were measured in their dtype (`PRODUCTS`, `SINGLE`), and
+of transformers on devices whose products were measured in their dtype (`dpsim.models.rates`), and
 of image networks on NVIDIA's (`dpsim.models.convolutions`).
 """
 
@@ -17,95 +17,14 @@ from dpsim.core.record import Flag, Refused, record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, convolutions
 from dpsim.models.huggingface import Attention
+from dpsim.models.rates import ATTENTION, GRAPH_LAUNCH, HALF, PRODUCTS, UNALIGNED, knows
 from dpsim.models.streams import Kernels, Streamed
 
-#: dtypes in which tensor cores run flash attention
-HALF = ("bf16", "fp16", "fp8", "nvfp4")
 #: those whose elements take 32 bits
 _SINGLE = ("fp32", "tf32")
-#: shares of the dense 16-bit peak that large matrix products reach on devices of a generation, in
-#: training: medians of measured shapes with 4,096 and more columns (ai-dynamo/aiconfigurator,
-#: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57), which are bursts, times what loops
-#: keep of that (A100 0.93, H100 0.91: MooreThreads/SimuMax's loops, stas00/ml-engineering's best
-#: shapes; 0.92 on Blackwell), times 0.98 for gradients of weights, a third of all products,
-#: which are 5 % slower (SimuMax on A100).  A block's twelve in 13.102 ms on a B300 are 0.65
-#: (NVIDIA/TransformerEngine 8f2e6357 docs/examples/gemm_profiling).  Volta: inside 0.74 (Jia et
-#: al., arXiv:1803.04014) to
-#: 0.9 (forums.developer.nvidia.com/t/79781) of bursts times what loops keep on Ampere, 0.68 to
-#: 0.82; chosen with published steps on V100 in view (docs/assumptions.md, A88).  CDNA 3 and 4: of
-#: what a search for the best shape finds (MI300X 0.511, MI325X 0.600, MI355X 0.622:
-#: stas00/ml-engineering at 744d01e1) 0.84, the mean of what the figures above are of it on A100 and
-#: H100 (0.869, 0.803)
-PRODUCTS = {
-    "volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.59,
-    "cdna3": 0.47, "cdna4": 0.52,
-}  # fmt: skip
-#: the same of a device by itself: SimuMax's loops on a B200, of 1,000 W, keep 0.80 of bursts, where
-#: B300, GB200 and GB300 may draw 1,200 to 1,400
-SUSTAINED = {"B200-SXM6-180GB": 0.52}
-#: what products of large models keep of that in training, where clocks fall with the power that
-#: they draw: chosen with published steps on H100 and H200 in view (docs/assumptions.md, A88); not
-#: of devices of less than so many FLOP/s, as H20, whose power does not bind
-LARGE, _BOUND = {"hopper": 0.92}, 3e14
-#: the same of grouped products of experts, where they were measured: SimuMax's loops of
-#: TransformerEngine on a B200, 36 shapes in three passes, are 4, 13 and 0 % off with it
-GROUPED = {"blackwell": 0.52}
-#: elements of a sum at which products reach half of what they reach of very long ones: kh of
-#: k / (k + kh), fitted to the same tables of ai-dynamo/aiconfigurator (A100 140, L40S 138, H100 159
-#: and H200 142, B200 61, B300 34, GB200 44, GB300 62); no table has Volta's, which is
-#: Ampere's; ROCm/aiter's tuned tables of 22,272 shapes on MI300X (243) and 866 on MI355X (163).
-#: `PRODUCTS` are of sums of `WIDE` elements
-NARROW = {
-    "volta": 140.0, "ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0,
-    "cdna3": 243.0, "cdna4": 163.0,
-}  # fmt: skip
-WIDE = 4096.0
-#: the same two of products in 32 bits.  Volta's fp32: 32 shapes of DeepBench on a V100 (500 and
-#: more rows, columns and elements of a sum), up to 0.2 s each, reach 0.84 of the peak in the median
-#: of all layouts, and half of that with sums of 33 +- 39 (baidu-research/DeepBench).  Ampere's tf32
-#: reaches of its peak what 16 bits do of theirs (A100: 116 of 156 TFLOP/s beside 230 of 312,
-#: mli/transformers-benchmarks), and with equal sums, for twice the bytes meet half the rate
-SINGLE = {("volta", "fp32"): (0.84, 33.0), ("ampere", "tf32"): (0.70, 140.0)}
-#: shares of it that causal attention reaches forward and backward, with 2.5 times forward's FLOP in
-#: backward.  flash: Dao, arXiv:2307.08691, and SimuMax's kernels on A100; Shah et al.,
-#: arXiv:2407.08608 (H100: 35 to 40 %).  flash3: the same, and its tables at 4,096 tokens and more.
-#: efficient: xformers' kernels in Dao's figures.  library: cuDNN's, which TransformerEngine takes
-#: on Hopper, and which are as fast as flash3 there (Shah et al., figures 5 and 6); elsewhere flash.
-#: On Blackwell both are the middle of TransformerEngine's on a B200 with 4,096 tokens (0.44, 0.37:
-#: MooreThreads/SimuMax) and FlashAttention's (0.64, 0.50: its CuTe kernels, causal and not).
-#: On CDNA 3 and 4 both are ROCm/aiter's: causal heads 128 wide in its table for MI300X and MI355X
-ATTENTION = {
-    "flash": {
-        "ampere": (0.58, 0.48),
-        "hopper": (0.37, 0.30),
-        "blackwell": (0.54, 0.43),
-        "cdna3": (0.39, 0.33),
-        "cdna4": (0.47, 0.33),
-    },
-    "flash3": {"hopper": (0.65, 0.50)},
-    "library": {
-        "ampere": (0.58, 0.48),
-        "hopper": (0.65, 0.50),
-        "blackwell": (0.54, 0.43),
-        "cdna3": (0.39, 0.33),
-        "cdna4": (0.47, 0.33),
-    },
-    "efficient": {"ampere": (0.28, 0.22)},
-}
 #: backward's FLOP of flash attention over those that are counted, twice forward's: scores are
 #: computed again
 _AGAIN = 1.25
-#: share of the fp32 peak that products of stored scores reach in 16 bits where heads are no
-#: multiple of eight wide: tensor cores want rows of 16 bytes (NVIDIA, Deep Learning Performance,
-#: Matrix Multiplication, "Tensor Core Usage"), and other cores widen what they read.  From 80
-#: blocks on 40 nodes of A100 (bigscience-workshop/bigscience, train/tr11-176B-ml/
-#: chronicles-prequel.md): 208.2 s of a step with heads 150 wide and 147.4 with 216, of width 14,400
-#: and 13,824, are 5.0e14 FLOP of scores a device in 45 s, 0.56; 78 blocks with heads 108 wide
-#: beside 216 ("NHEADS comparison") 0.52.  Measured on Ampere alone; taken for all generations
-UNALIGNED = 0.5
-#: what a small kernel takes when a captured graph replays it [s]: 1.34 us on an A100, 1.26 on an
-#: H200 (RRZE-HPC/gpu-benches, `gpu-small-kernels`)
-GRAPH_LAUNCH = 1.34e-6
 #: whose code there is beside torch's own
 _CODES = {
     "nanotron": "nanotron",
@@ -130,12 +49,17 @@ class Execution:
                  has norms and rotary positions in one kernel each, copies between layouts, and a
                  loss in 32 bit; torchtitan's has torch's fused norms (torch 2.9) and complex rotary
                  positions; tensorflow: BERT's own code in a graph without XLA, which fuses nothing
+    channels_last  images are laid out with channels last, as tensor cores want them; false: with
+                 channels first, so that each convolution in 16 bits or tf32 copies what it reads
+                 and writes.  Left out: as the framework does it, torch first, TensorFlow, JAX and
+                 torch.compile last
     cuda_graphs  a step is captured once and replayed: the host issues it as a whole, and a kernel
                  takes 1.3 us at least
     """
 
     compile: Flag | None = None
     code: Literal["transformers", "nanotron", "torchtitan", "tensorflow"] = "transformers"
+    channels_last: Flag | None = None
     cuda_graphs: Flag = False
 
     def __post_init__(self) -> None:
@@ -148,6 +72,11 @@ class Execution:
             counted: Kernels | None = getattr(layer.coded_kernels, self.code)
             return counted
         return layer.compiled_kernels if self.compile else layer.eager_kernels
+
+    def lays_last(self, brought: Brought) -> bool:
+        """Whether images are laid out with channels last."""
+        own = bool(self.compile) or brought.channels_last
+        return own if self.channels_last is None else self.channels_last
 
     @property
     def kernelwise(self) -> bool:
@@ -162,11 +91,12 @@ def floor_of(device: Device, execution: Execution) -> Device:
 
 
 class Brought(NamedTuple):
-    """What a strategy's framework brings of its own accord: a hand-tuned library's attention, and
-    kernels that are fused."""
+    """What a strategy's framework brings of its own accord: a hand-tuned library's attention,
+    kernels that are fused, and images laid out with channels last."""
 
     attention: bool = False
     fused: bool = False
+    channels_last: bool = False
 
 
 NOTHING_BROUGHT = Brought()
@@ -189,10 +119,15 @@ def executed(
     known how fast kernels are: by a hand-tuned library, unless there are `others`, image networks
     one by one unless the framework fuses them (`brought`); else the same model.  Raises Refused
     where that is not counted, also of some kinds of layers alone."""
-    if convolutions.is_network(model):
-        known = rated and all(map(convolutions.has_shares, (device, *others)))
-        run = execution.kernelwise or known
-        return _convolved(model, execution, brought, autocast=autocast) if run else model
+    network = convolutions.is_network(model)
+    known = rated and all(map(convolutions.has_shares, (device, *others)))
+    run = network and (execution.kernelwise or known)
+    if execution.channels_last is not None and not run:
+        raise Refused(_laid_out(model, network=network), ("execution", "channels_last"))
+    if network:
+        turned = convolutions.turns(device, dtype) and not execution.lays_last(brought)
+        how = brought.fused, autocast, turned
+        return _convolved(model, execution, *how) if run else model
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
         known = rated and not others and knows(device, dtype)
@@ -208,14 +143,25 @@ def executed(
     return replace(model, layers=tuple(layers))
 
 
-def _convolved(model: Model, execution: Execution, brought: Brought, *, autocast: bool) -> Model:
+def _laid_out(model: Model, *, network: bool) -> str:
+    """Why a layout of images is refused."""
+    if network:
+        return "goes with convolutions whose kernels are known; compile: false has them"
+    return f"is of image networks of convolutions, which {model.name} is not; leave it out"
+
+
+def _convolved(
+    model: Model, execution: Execution, fused: bool, autocast: bool, turned: bool
+) -> Model:
     """An image network kernel by kernel."""
     if execution.code != "transformers":
         message = f"{_CODES[execution.code]} has none of the layers of {model.name}; leave it out"
         raise Refused(message, ("execution", "code"))
     if execution.compile is None:
-        return convolutions.listed(model, fused=brought.fused, autocast=autocast, launched=False)
-    return convolutions.listed(model, fused=execution.compile, autocast=autocast)
+        own = convolutions.ImageRun(fused, autocast, turned, launched=False)
+    else:
+        own = convolutions.ImageRun(execution.compile, autocast, turned)
+    return convolutions.listed(model, own)
 
 
 def _accept(model: Model, execution: Execution, *, autocast: bool) -> None:
@@ -264,32 +210,6 @@ def _accept_lists(model: Model, execution: Execution, *, autocast: bool) -> None
 def _kinds(layers: Iterable[Layer]) -> str:
     """The last names of `layers`, each once."""
     return ", ".join(dict.fromkeys(layer.name.rpartition(".")[2] for layer in layers))
-
-
-def knows(device: Device | None, dtype: str) -> bool:
-    """Whether it is known what products in `dtype` reach on `device`."""
-    return device is not None and _reached(device.generation, dtype) is not None
-
-
-def reached(device: Device, dtype: str) -> tuple[float, float]:
-    """Share of the peak in `dtype` that large products reach on `device`, and elements of a sum at
-    which they reach half of it; KeyError where it is not known."""
-    found = _reached(device.generation, dtype)
-    if found is None:
-        raise KeyError(f"products in {dtype} on {device.name}")
-    return SUSTAINED.get(device.name, found[0]) if dtype in HALF else found[0], found[1]
-
-
-def kept(device: Device, large: float) -> float:
-    """What products of a model that is a `large` one (0 to 1) keep of that in training."""
-    least = LARGE.get(device.generation, 1.0)
-    return least**large if least < 1.0 and device.peak_for("bf16") >= _BOUND else 1.0
-
-
-def _reached(generation: str, dtype: str) -> tuple[float, float] | None:
-    if dtype in HALF and generation in PRODUCTS:
-        return PRODUCTS[generation], NARROW[generation]
-    return SINGLE.get((generation, dtype))
 
 
 def _by_library(model: Model, kind: str, device: Device | None, dtype: str) -> Model:

@@ -30,8 +30,8 @@ from dpsim.core.dtypes import OPERANDS
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
-from dpsim.models.execution import GROUPED, reached
 from dpsim.models.precision import Precision
+from dpsim.models.rates import GROUPED, reached
 
 #: bytes that a cast of an operand to 8 bits moves per element, at the datasheet's rate: 7.8 to 9.8
 #: are fitted on H100, H200, B200, B300, GB200 and GB300 (ai-dynamo/aiconfigurator, Apache-2.0: fp8

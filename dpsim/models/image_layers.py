@@ -103,7 +103,7 @@ class Convolution(NamedTuple):
             unit=self.unit,
             batch_norm=self.channels * norm,
         )
-        return with_kernels(made, behind, back, saved, 1, passes)
+        return with_kernels(made, behind, back, saved, 1, passes, read + wrote)
 
 
 def pool(name: str, source: Plane, out: Plane, *, maximum: bool) -> Layer:

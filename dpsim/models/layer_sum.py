@@ -50,7 +50,8 @@ class LayerSum:
 
     `products` and `back_products` are what convolutions and matrices move of `moved` and
     `back_moved`, `multiplying` and `gradients` how many kernels they are in either pass; `saved` is
-    what is not moved where what follows a batch normalisation is fused to it.
+    what is not moved where what follows a batch normalisation is fused to it, `turned` what
+    convolutions read and write, but for those of each channel alone.
     """
 
     name: str
@@ -72,6 +73,7 @@ class LayerSum:
     multiplying: int = 0
     gradients: int = 0
     saved: FusedAway = NONE_SAVED
+    turned: float = 0.0
 
     def own(self, name: str, *shape: int) -> LayerSum:
         """A parameter tensor that no operation below accounts for."""
@@ -101,6 +103,8 @@ class LayerSum:
         if groups == source.channels > 1:
             more = (DEPTHWISE - 1) * (source.elements + out.elements)
             self._multiplies(more, (1 if self.first else 2) * more, kernels=0, passes=0)
+        else:
+            self.turned += source.elements + out.elements
         return self.product(2.0 * prod(shape) * out.size**2, source.elements, out.elements)
 
     def product(self, flop: float, read: float, wrote: float, *, kept: bool = True) -> LayerSum:
@@ -203,7 +207,8 @@ class LayerSum:
         """The layer of an image network, with its kernels."""
         behind = self.moved - self.products, self.back_moved - self.back_products
         made = self.layer(read=read, wrote=wrote)
-        return with_kernels(made, *behind, self.saved, self.multiplying, self.gradients)
+        counts = self.multiplying, self.gradients
+        return with_kernels(made, *behind, self.saved, *counts, self.turned)
 
     def layer(self, *, read: float, wrote: float, tied: str | None = None) -> Layer:
         """The layer, which reads `read` elements from the one before and writes `wrote`."""

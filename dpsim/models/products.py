@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dpsim.core.many import added
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Tensor, waves
-from dpsim.models.execution import WIDE
+from dpsim.models.rates import WIDE
 
 #: matrices that NVIDIA/TransformerEngine and NVIDIA/Megatron-LM keep in one, by words of names
 JOINED = (

@@ -16,6 +16,8 @@ class Kernels(NamedTuple):
     weights              elements that are moved once a micro-batch in either pass
     autocast             the same where autocast casts at each product; None: not counted
     single               the same in 32 bit, where nothing is widened; None: as these
+    turned               elements per sample that convolutions read and write, each copied there
+                         and back where channels come first; backward as often for each gradient
     whole, whole_back    of `moved` and `moved_back`, what lies outside the cut of tensor
                          parallelism: norms, residual additions and dropouts of the whole width
     """
@@ -30,6 +32,7 @@ class Kernels(NamedTuple):
     single: Kernels | None = None
     whole: float = 0.0
     whole_back: float = 0.0
+    turned: float = 0.0
 
     def scaled(self, work: float, parameters: float) -> Kernels:
         """`work` times as much of each sample, and of `parameters` times as many weights."""
@@ -42,6 +45,7 @@ class Kernels(NamedTuple):
             single=self.single and self.single.scaled(work, parameters),
             whole=self.whole * work,
             whole_back=self.whole_back * work,
+            turned=self.turned * work,
         )
 
 

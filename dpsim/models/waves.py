@@ -30,7 +30,7 @@ TILES = (
 #: in 32
 WAVES = {"volta": 0.45, "ampere": 0.62, "ada": 0.44, "hopper": 0.19, "blackwell": 0.28}
 #: rows and columns of a product that loses next to nothing, beside which losses are told; those of
-#: which `dpsim.models.execution.PRODUCTS` has shares lose 3 % in the median on an A100, 1 elsewhere
+#: which `dpsim.models.rates.PRODUCTS` has shares lose 3 % in the median on an A100, 1 elsewhere
 SQUARE = 8192
 
 

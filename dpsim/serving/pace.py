@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
 from dpsim.models.compute import DEFAULT_EFFICIENCY, STREAMED, TOGETHER
-from dpsim.models.execution import ATTENTION, GRAPH_LAUNCH, NARROW, PRODUCTS, WIDE, reached
 from dpsim.models.few_bits import PRODUCTS_SHARE
+from dpsim.models.rates import ATTENTION, GRAPH_LAUNCH, NARROW, PRODUCTS, WIDE, reached
 from dpsim.serving.decoder import Decoder, HeldExperts, HeldMatrix
 from dpsim.serving.exchanges import StepExchanges
 from dpsim.serving.scheduler import StepWork

@@ -40,6 +40,7 @@ def adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoi
     }  # fmt: skip
     if words[1]:
         adapters["base_dtype"] = "nf4"
+        notes.append("the model beside its adapters is in 4 bits (NF4)")
     if not (rank and everywhere):
         where = "all products" if everywhere else "attention's products"
         notes.append(f"adapters of rank {adapters['rank']} on {where} are assumed")

@@ -10,6 +10,7 @@ from typing import Any
 
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.models import ModelChoice
+from dpsim.accuracy.training.precisions import tensor_float
 from dpsim.accuracy.training.strategies import date_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -51,11 +52,13 @@ def executed(
     cluster, words = data["cluster"], vocabulary()
     board = cluster.get("device")
     device = load_device(board) if board else load_machine(cluster["machine"]).device
+    sample = "sequence" if model.language else "image"
+    precision = tensor_float(row, data["precision"], device, sample, notes)
+    found: dict[str, Any] = {"precision": precision}
     if not model.language:
-        return _of_images(row, model, device, notes)
-    if not has_rates(device, data["precision"]["compute"]):
-        return {}
-    found: dict[str, Any] = {}
+        return found | _of_images(row, model, device, notes)
+    if not has_rates(device, precision["compute"]):
+        return found
     for keys, more in told(words.attention, date_of(row), row.text):
         notes += more
         found["model"] = {**model.data, **keys}
@@ -86,8 +89,10 @@ def _of_images(
         return {}
     rules, words = vocabulary().image_execution, row.text("strategy_detail").lower()
     keys, more = next(told(rules, words, row.text))  # the last one is for all
-    notes += more
-    return {"execution": keys}
+    said = " | ".join(row.text(name) for name in ("framework", "strategy_detail", "precision"))
+    laid, also = next(told(vocabulary().image_layout, said.lower(), row.text), ({}, []))
+    notes += [*more, *also]
+    return {"execution": {**keys, **laid}}
 
 
 #: FLOP of forward, backward and forward again, over those of forward and backward alone

@@ -16,10 +16,12 @@ from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.bundled import bundled
 from dpsim.accuracy.training.experts import named_with_experts, sparse_model
 from dpsim.accuracy.training.shapes import SHAPES
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
+from dpsim.models import Model
 
 #: tokens that a stand-in knows (GPT-2's), and how far its blocks may be from the usual number
 _VOCABULARY, _NEAR = 50257, 0.1
@@ -71,13 +73,32 @@ def choose_model(
             require_whole(plain, found)
         return found
     for keys, _ in told(words.images, plain, column):
-        return ModelChoice(keys, False)
+        return ModelChoice(_in_pixels(keys, f"{plain} {task.lower()}"), False)
+    if own := bundled(plain, parameters, sequence_length):
+        return _by_name(*own, sequence_length)
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     if words.sequences.search(spaced) or words.shaped.search(plain):
-        parameters = parameters or stated_size(plain)
-        tokens = sequence_length or (_LONG if parameters and parameters > 1e9 else 512)
+        parameters = parameters or stated_size(plain) or _known(plain)
+        tokens = sequence_length or _length(parameters)
         return _language(plain, name, parameters, tokens, split, column)
     return _network(plain, name, task, parameters)
+
+
+def _by_name(keys: dict[str, Any], made: Model, tokens: int | None) -> ModelChoice:
+    if made.sample != "sequence":
+        return ModelChoice(keys, False)
+    return ModelChoice({**keys, "sequence_length": tokens or _length(made.parameters)}, True)
+
+
+def _length(parameters: float | None) -> int:
+    """Tokens of a sequence where nobody says, by the size of the model."""
+    return _LONG if parameters and parameters > 1e9 else 512
+
+
+def _in_pixels(keys: dict[str, Any], said: str) -> dict[str, Any]:
+    """`keys` of a network with images of as many pixels as is `said`."""
+    found = vocabulary().models.pixels.search(said)
+    return {**keys, "image_size": int(found[1] or found[2])} if found else keys
 
 
 def _network(plain: str, name: str, task: str, parameters: float | None) -> ModelChoice:
@@ -85,9 +106,7 @@ def _network(plain: str, name: str, task: str, parameters: float | None) -> Mode
     words = vocabulary().models
     small = not words.larger.search(plain)  # what is around the network in it has few parameters
     part = next((r for r in words.images if small and r.words.search(plain)), None)
-    known = str(part.keys["name"]) if part else re.sub(r"[^a-z0-9]", "", plain)
-    millions = words.millions.get(known)
-    count = parameters or (millions and millions * 1e6)
+    count = parameters or _known(str(part.keys["name"]) if part else plain)
     if not count:
         raise _unknown(name)
     sample = "sequence" if words.no_images.search(f"{plain} {task.lower()}") else "image"
@@ -96,6 +115,12 @@ def _network(plain: str, name: str, task: str, parameters: float | None) -> Mode
         False,
         f"{name} is played as a ResNet-50 scaled to {count / 1e6:,.1f} million parameters",
     )
+
+
+def _known(name: str) -> float | None:
+    """The parameters of a model of which no table needs to state them."""
+    millions = vocabulary().models.millions.get(re.sub(r"[^a-z0-9]", "", name))
+    return millions * 1e6 if millions else None
 
 
 def _unknown(name: str) -> Refused:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
 
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.strategies import date_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.dtypes import OPERANDS
 from dpsim.core.record import Refused
+from dpsim.machines.devices import Device
 
+#: how many times fp32's peak convolutions in tf32 with channels first do not gain by: what they
+#: copy is half of their traffic (`dpsim.models.convolutions`)
+_NOT_GAINED = 2.0
 #: the columns that may tell blocks which stay in 16 bits
 _COLUMNS = ("precision", "strategy_detail")
 
@@ -33,11 +39,32 @@ def plainly(row: TrainingRow) -> tuple[TrainingRow, dict[str, int]]:
     plain = words.denied.sub("", words.wide.sub("", said))
     bare = words.aside.sub("", plain)
     plain = bare if words.format.search(bare) else plain
+    plain += " strict" if "tf32" in said and "tf32" not in plain else ""
     if plain == row.text("precision").lower():
         return row, wide
     if not re.search(r"\w", plain):
         raise Refused(f"precision: {row.text('precision')[:60]!r} does not say what it is")
     return replace(row, cells={**row.cells, "precision": plain}), wide
+
+
+def tensor_float(
+    row: TrainingRow, own: dict[str, Any], device: Device | None, sample: str, notes: list[str]
+) -> dict[str, Any]:
+    """The precision `own` of a row with fp32 as its framework multiplies that on `device`: in tf32
+    unless told otherwise, where there are such; `sample`: what a sample of its model is."""
+    if own["compute"] != "fp32" or device is None or "tf32" not in device.peak:
+        return own
+    gained = device.peak["tf32"] / device.peak.get("fp32", math.inf)
+    if sample == "image" and gained <= _NOT_GAINED:
+        return own
+
+    def column(name: str) -> str:
+        return {"date": date_of(row), "sample": sample}.get(name) or row.text(name)
+
+    rules = vocabulary().tensor_float
+    keys, more = next(told(rules, row.text("framework").lower(), column), ({}, []))
+    notes += more
+    return {**own, **keys}
 
 
 def precision_of(row: TrainingRow, wide: dict[str, int], notes: list[str]) -> dict[str, Any]:

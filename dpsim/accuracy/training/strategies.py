@@ -30,8 +30,12 @@ def through_servers(row: TrainingRow) -> bool:
 
 def _said(row: TrainingRow) -> str:
     """What the columns say of the strategy, without what they say that it may be or is not."""
-    text = " | ".join(row.text(column) for column in _COLUMNS).lower()
-    return _affirmed(vocabulary().strategies.perhaps.sub("", text))
+    words = vocabulary().strategies
+    # a repository may have the name of what this row does not run ("fsdp_qlora")
+    ddp = words.ddp_alone.search(row.text("strategy").lower()) is not None
+    columns = [name for name in _COLUMNS if not (ddp and name == "framework")]
+    text = " | ".join(row.text(column) for column in columns).lower()
+    return _affirmed(words.perhaps.sub("", text))
 
 
 def _affirmed(text: str) -> str:
@@ -167,6 +171,8 @@ def _plus(data: dict[str, Any], parts: list[bool], row: TrainingRow, notes: list
 
 
 def _horovod(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
+    if vocabulary().strategies.by_mpi.search(text):
+        notes.append("an exchange by MPI is played as NCCL's")
     if vocabulary().strategies.hierarchical.search(text):
         per_node = row.get("gpus_per_node")
         if not per_node:

@@ -129,8 +129,7 @@ class Strategy:
 
     @property
     def behaves(self) -> bool:
-        """Whether ranks behave, in place of issuing what `program` says; that is then what a rank
-        computes in a clock."""
+        """Whether ranks behave, in place of `program`, what one computes in a clock."""
         return type(self).behave is not Strategy.behave
 
     def behave(self, world: World) -> Behaviour:
@@ -143,13 +142,11 @@ class Strategy:
         return True
 
     def servers_at(self, ranks: int) -> tuple[int | None, ...]:
-        """The servers beside `ranks` workers, places of their own for those who behave: the rank
-        whose node each shares, None for a node of its own."""
+        """The servers beside `ranks` workers who behave: whose node each shares, or None."""
         return ()
 
     def servers_in(self, sites: tuple[str, ...]) -> tuple[int, ...]:
-        """Of several `sites`, the number of that of each server on a node of its own: in turn.
-        Refused where the system's own settings do not go with them."""
+        """Of several `sites`, that of each server on a node of its own: in turn, or Refused."""
         count = sum(seat is None for seat in self.servers_at(1)) if sites else 0
         return tuple(k % len(sites) for k in range(count))
 
@@ -168,16 +165,14 @@ class Strategy:
         return self.exchange(job, None)
 
     def stage_walk(self, job: Job) -> StepWalk | None:
-        """Who issues what the replicas of a stage do beside its passes, where that is more than an
-        exchange in the last one; `job` as for `on_stage`.  None: `on_stage` says it all."""
+        """Who issues what replicas of a stage do beside passes; None: `on_stage` says it all."""
         return None
 
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
         raise Refused(
-            f"{plugins.name_of(self)} is not modelled together with tensor or pipeline "
-            "parallelism, nor with expert parallelism; ddp, fsdp, fsdp1, zero, horovod and "
-            "megatron are",
+            f"{plugins.name_of(self)} is not modelled together with tensor, pipeline or expert "
+            "parallelism; ddp, fsdp, fsdp1, zero, horovod and megatron are",
             ("strategy", "kind"),
         )
 
@@ -216,6 +211,11 @@ class Strategy:
     @property
     def fused_kernels(self) -> bool:
         """Whether it has fused kernels; torch's own keep more, or move more."""
+        return False
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether its framework lays out images in 16 bits so unasked; torch has channels first."""
         return False
 
     @property

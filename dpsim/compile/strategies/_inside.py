@@ -20,6 +20,10 @@ class Around(Strategy):
         return self.within.fused_kernels
 
     @property
+    def channels_last(self) -> bool:
+        return self.within.channels_last
+
+    @property
     def library_attention(self) -> bool:
         return self.within.library_attention
 

@@ -66,6 +66,7 @@ class Megatron(Strategy):
     """Settings as Megatron's DistributedDataParallelConfig names them; sizes in elements."""
 
     library_attention = True
+    channels_last = True
     copies_weights = True  # megatron/core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params
     overlaps_tensors = True  # megatron/core/tensor_parallel/layers.py
     use_distributed_optimizer: Flag = False

@@ -31,6 +31,7 @@ class Mirrored(Strategy):
     """`num_packs` of `tf.distribute.NcclAllReduce`: how many ranges the concatenated gradients are
     cut into; 0 packs nothing."""
 
+    channels_last = True  # tensorflow core/grappler/optimizers/generic_layout_optimizer.cc
     num_packs: Annotated[int, Check(0, 10_000)] = 1
 
     def exchange(self, job: Job, iteration: int | None) -> Exchange:

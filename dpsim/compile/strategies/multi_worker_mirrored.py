@@ -30,6 +30,7 @@ class MultiWorkerMirrored(Strategy):
     """`bytes_per_pack` and `implementation` of `tf.distribute.experimental.CommunicationOptions`;
     `auto` is NCCL where all workers have GPUs."""
 
+    channels_last = True  # as MirroredStrategy's
     bytes_per_pack: Annotated[int, Check(0, 10**15)] = 0
     implementation: Literal["auto", "nccl", "ring"] = "auto"
 

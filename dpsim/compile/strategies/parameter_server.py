@@ -75,6 +75,7 @@ class AsyncServers(Strategy):
     service   a server's time for a push beside that
     """
 
+    channels_last = True  # TensorFlow's, as MirroredStrategy's
     servers: Several = 1
     mode: Literal["sync", "async", "ssp"] = "async"
     bound: Whole | None = None

@@ -35,6 +35,7 @@ COMM = "xla"
 class Pmap(Strategy):
     """XLA's own flags; the order of the model's tensors is that of the leaves of the gradients."""
 
+    channels_last = True
     xla_gpu_all_reduce_combine_threshold_bytes: Annotated[int, Check(0, 10**15)] = THRESHOLD
     xla_gpu_enable_latency_hiding_scheduler: Flag = False
 

@@ -1,0 +1,48 @@
+"""Models that tables call by the very name that dpsim has for them, however it is written."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from dpsim.core.record import Refused
+from dpsim.models import Model
+from dpsim.models.configurations import bundled_models
+from dpsim.models.named import load_named, model_names
+
+#: how many times its parameters a row may state of a model of that name (buffers, heads, tables)
+_APART = 1.3
+#: what a name may begin with, its publisher, and end with, how its weights are stored
+_AROUND = re.compile(r"^(?:[\w.-]+/|meta[- ]|facebook[- ]|google[- ])|[- ](?:hf|base)$")
+
+
+def bundled(
+    name: str, parameters: float | None, tokens: int | None
+) -> tuple[dict[str, Any], Model] | None:
+    """The keys of the model that is called `name`, and it; None where dpsim has none of that name,
+    or of so many `parameters`, or for sequences of `tokens`."""
+    found = _names().get(_letters(name)) or _names().get(_letters(_AROUND.sub("", name)))
+    if found is None:
+        return None
+    try:
+        model = load_named(found, tokens)
+    except Refused:
+        return None
+    if parameters and not 1 / _APART <= parameters / model.parameters <= _APART:
+        return None
+    kind = "huggingface" if found in bundled_models() else "name"
+    return {kind: found}, model
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Names by their letters and figures.  Those without a figure are of families, and say no size;
+    detectors are left to stand-ins, which are nearer (MLPerf's runs of 8 to 128 GPUs): images
+    differ from rank to rank, which their models leave out."""
+    own = [name for name in model_names() if re.search(r"\d", name) and "rcnn" not in name]
+    return {_letters(name): name for name in own}
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

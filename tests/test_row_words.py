@@ -1,0 +1,54 @@
+"""Words of rows of tables of training runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rows import LLAMA, measured
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ({"strategy": "replicated", "framework": "TensorFlow tf_cnn_benchmarks"}, "ddp"),
+        ({"strategy": "DeepSpeed"}, "ddp"),
+        ({**LLAMA, "strategy": "LoRA + DDP", "framework": "PyTorch (fsdp_qlora)"}, "ddp"),
+        ({**LLAMA, "strategy": "QLoRA + FSDP", "framework": "PyTorch (fsdp_qlora)"}, "fsdp"),
+        ({**LLAMA, "strategy": "DDP + ZeRO-1"}, "zero"),
+    ],
+)
+def test_a_strategy_is_what_its_own_column_says(
+    tmp_path: Path, cells: dict[str, str], kind: str
+) -> None:
+    assert measured(tmp_path, **cells).data["strategy"]["kind"] == kind
+
+
+def test_four_bits_beside_adapters_are_told(tmp_path: Path) -> None:
+    found = measured(tmp_path, **LLAMA, strategy="QLoRA + FSDP")
+    assert found.data["model"]["adapters"]["base_dtype"] == "nf4"
+    assert "in 4 bits (NF4)" in " ".join(found.notes)
+
+
+def test_an_exchange_by_mpi_is_told(tmp_path: Path) -> None:
+    by_mpi = measured(tmp_path, strategy="Horovod all-reduce (IntelMPI)")
+    by_nccl = measured(tmp_path, strategy="Horovod all-reduce (NCCL, launched by Open MPI)")
+    assert "an exchange by MPI is played as NCCL's" in " ".join(by_mpi.notes)
+    assert "by MPI" not in " ".join(by_nccl.notes)
+
+
+def test_words_are_taken_for_tokens(tmp_path: Path) -> None:
+    """As translators count them."""
+    cells = {"model": "Transformer Big", "task": "translation", "seq_len": "128"}
+    rate = measured(tmp_path, **cells, value="100000", unit="words/s")
+    assert rate.step_time == measured(tmp_path, **cells, value="100000", unit="tokens/s").step_time
+
+
+def test_torchtitan_runs_its_own_kernels_since_torch_fused_its_norms(tmp_path: Path) -> None:
+    def code(date: str) -> str | None:
+        cells = {**LLAMA, "framework": "torchtitan", "strategy": "FSDP", "data_date": date}
+        found: str | None = measured(tmp_path, **cells).data["execution"].get("code")
+        return found
+
+    assert code("2025-11") == "torchtitan"
+    assert code("2025-06") is None

@@ -1,0 +1,64 @@
+"""In tables, fp32 is what frameworks make of it on devices with TF32; and how images lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rows import BERT, measured
+
+
+@pytest.mark.parametrize(
+    ("cells", "dtype"),
+    [
+        ({}, "tf32"),  # cuDNN's default
+        ({"precision": "FP32 (TF32 off)"}, "fp32"),
+        ({"precision": "strict fp32"}, "fp32"),
+        ({"accelerator": "V100-SXM2-16GB"}, "fp32"),
+        ({"accelerator": "RTX 3090"}, "fp32"),  # TF32 is no faster there
+        ({"accelerator": "A100-SXM4-80GB", "framework": "TensorFlow 2.4"}, "tf32"),
+        ({**BERT}, "fp32"),  # torch's products, since 1.12
+        ({**BERT, "framework": "PyTorch 1.10"}, "tf32"),
+        ({**BERT, "framework": "PyTorch 1.13.1"}, "fp32"),
+        ({**BERT, "framework": "PyTorch", "data_date": "2021-03"}, "tf32"),
+        ({**BERT, "framework": "PyTorch", "data_date": "2023-03"}, "fp32"),
+        ({**BERT, "framework": "PyTorch 22.09-py3"}, "tf32"),  # NVIDIA's container
+        ({**BERT, "framework": "NGC PyTorch"}, "tf32"),
+        ({**BERT, "framework": "TensorFlow 2.9"}, "tf32"),
+        ({**BERT, "framework": "PaddlePaddle 2.5"}, "tf32"),
+        ({**BERT, "framework": "JAX"}, "tf32"),
+        ({"precision": "FP16 mixed"}, "fp16"),
+    ],
+)
+def test_fp32_is_what_the_framework_multiplies(
+    tmp_path: Path, cells: dict[str, str], dtype: str
+) -> None:
+    assert measured(tmp_path, **cells).data["precision"]["compute"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("cells", "last"),
+    [
+        ({}, False),
+        ({"framework": "PyTorch 2.2, channels_last"}, True),
+        ({"strategy_detail": "NHWC"}, True),
+        ({"framework": "TensorFlow 2.4"}, True),
+        ({"framework": "TensorFlow 1.13.1"}, False),
+        ({"framework": "TensorFlow 2.4", "precision": "FP32"}, False),
+        ({"framework": "MXNet 1.6"}, True),
+        ({"framework": "MXNet 1.6", "strategy_detail": "NCHW"}, False),
+        ({"strategy_detail": "torch.compile"}, True),
+        ({"source_repo": "NVIDIA/DeepLearningExamples"}, True),
+    ],
+)
+def test_images_lie_as_the_framework_has_them(
+    tmp_path: Path, cells: dict[str, str], last: bool
+) -> None:
+    found = measured(tmp_path, **{"precision": "FP16 mixed", **cells})
+    assert found.data["execution"]["channels_last"] is last
+
+
+def test_what_is_taken_is_told(tmp_path: Path) -> None:
+    told = " ".join(measured(tmp_path).notes)
+    assert "fp32 is multiplied in TF32, as cuDNN does" in told
+    assert "channels first are assumed" in told
