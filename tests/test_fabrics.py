@@ -45,6 +45,7 @@ NODES: dict[str, dict[str, Any]] = {
     "hybrid_cube_mesh": {"host": HOST, "nvlink": NVLINK},
     "pcie_tree": {"host": HOST, "bridge": NVLINK, "bridges": [[0, 1]]},
     "full_mesh": {"host": HOST, "pair": NVLINK},
+    "uneven_mesh": {"host": HOST, "link": NVLINK, "pairs": [[0, 1, 4], [0, 2, 1], [1, 3, 2]]},
     "processors": {"memory": NVLINK, "nic": PCIE, "processes": 8},
     "explicit": EXPLICIT,
     "torus": {"link": ICI, "nic": PCIE, "shapes": [[1, 1], [2, 1], [2, 2]], "wraps_at": 4},
@@ -198,3 +199,28 @@ def test_full_mesh_joins_every_pair_once(gpus: int) -> None:
     wires = [link for a, b, link in graph.edges(data="link") if a[0] == b[0] == "gpu"]
     assert len(wires) == gpus * (gpus - 1)
     assert {link.bandwidth for link in wires} == {20e9}
+
+
+def test_pairs_of_an_uneven_mesh_have_as_many_links_as_are_listed() -> None:
+    topology = Topology(make("uneven_mesh"), None, nodes=1, gpus=8, nics=0)
+    wires = {
+        (a[2], b[2]): link.bandwidth / 20e9
+        for a, b, link in topology.graph.edges(data="link")
+        if a[0] == b[0] == "gpu"
+    }
+    listed = {(0, 1): 4, (0, 2): 1, (1, 3): 2}
+    assert wires == listed | {(b, a): count for (a, b), count in listed.items()}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        ([[0, 0, 1]], "itself"),
+        ([[0, 8, 1]], "8 slots"),
+        ([[0, 1, 0]], "leave the pair out"),
+        ([[0, 1, 1], [1, 0, 2]], "listed twice"),
+    ],
+)
+def test_links_of_an_uneven_mesh_join_two_gpus_once(pairs: list[list[int]], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        make("uneven_mesh", pairs=pairs)

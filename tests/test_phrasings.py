@@ -205,7 +205,6 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("TPU v3", 8, "", "TPU v2 and v3"),
     ("Intel Gaudi 3", 8, "", "Gaudi"),
     ("AWS Trainium2", 16, "", "Trainium"),
-    ("AMD Instinct MI250X", 8, "Infinity Fabric", "MI250"),
     ("NVIDIA A1000", 2, "", "nearest"),
     ("A100X", 2, "PCIe", "nearest"),
     ("H100", 12, "", "GPUs? in a node|at most|in a node"),

@@ -390,7 +390,6 @@ def test_the_stated_total_always_holds(accelerator: str, text: str, gbits: float
         ("Intel Xeon Phi 7250", 1, "opa", "accelerator"),
         ("Google TPU v3", 4, "", "accelerator"),
         ("AWS Trainium", 16, "efa", "accelerator"),
-        ("AMD MI250X", 8, "slingshot", "accelerator"),
         ("not stated", 16, "pcie", "accelerator"),
         ("h1000", 8, "ib", "accelerator"),
         ("h100x", 8, "ib", "accelerator"),
@@ -479,6 +478,34 @@ def test_accelerators_by_name(accelerator: str, device: str) -> None:
     machine = load_machine(cluster["machine"])
     found = load_device(cluster["device"]) if "device" in cluster else machine.device
     assert found.name == load_device(device).name
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus", "machine", "device", "counted"),
+    [
+        ("AMD MI250X (LUMI)", 8, "mi250x-8", "mi250x-gcd", "GCDs"),
+        ("MI250X", 8, "mi250x-8", "mi250x-gcd", "GCDs"),
+        ("AMD Instinct MI250X 128GB", 8, "mi250x-8", "mi250x-gcd", "GCDs"),
+        ("MI250X", 1, "mi250x-8", "mi250x-gcd", "GCDs"),
+        ("AMD Instinct MI250", 8, "mi250x-8", "mi250-gcd", "GCDs"),
+        ("MI250X (Frontier)", 4, "mi250x-4", "mi250x", "modules"),
+        ("MI250", 4, "mi250x-4", "mi250", "modules"),
+        # said, so nothing is assumed
+        ("MI250X GCD", 4, "mi250x-8", "mi250x-gcd", ""),
+        ("8x MI250X GCDs", 8, "mi250x-8", "mi250x-gcd", ""),
+    ],
+)
+def test_gpus_of_mi250_are_gcds_unless_a_node_has_four(
+    accelerator: str, gpus: int, machine: str, device: str, counted: str
+) -> None:
+    found = platform(accelerator=accelerator, gpus_per_node=gpus, intra_node="Infinity Fabric")
+    chosen = load_machine(found.cluster["machine"])
+    own = found.cluster.get("device")
+    assert chosen.name == machine
+    assert (load_device(own) if own else chosen.device).name == load_device(device).name
+    told = [note for note in found.notes if note.startswith("GPUs are counted as")]
+    assert bool(told) == bool(counted)
+    assert not told or counted in told[0]
 
 
 def test_an_unknown_accelerator_is_told_its_neighbours() -> None:
@@ -782,6 +809,8 @@ def test_a_network_that_is_nowhere_told_is_as_often_the_usual_one_as_where_it_is
         ("H100 (Jean Zay)", 4, (4, 400, "infiniband")),
         ("V100 (Summit)", 6, (2, 100, "infiniband")),
         ("MI300X (ND MI300X v5)", 8, (8, 400, "infiniband")),
+        ("MI250X (LUMI-G)", 8, (4, 200, "slingshot")),
+        ("MI250X, Frontier", 8, (4, 200, "slingshot")),
     ],
 )
 def test_platforms_have_networks_of_their_own(

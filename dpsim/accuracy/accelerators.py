@@ -96,7 +96,7 @@ def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
 def named_board(boards: Iterable[Board], told: HardwareText) -> Board | None:
     """The one of `boards` that the accelerator's words tell, else the one of a platform that is
     named; None where none is."""
-    known = [board for board in boards if not board.guessed]
+    known = [b for b in boards if not b.guessed and b.gpus in (0, told.gpus)]
     said = f"{told.accelerator} ; {told.inside}"
     of_platform = (b for b in known if b.platforms.pattern and b.platforms.search(said))
     return first(known, told.accelerator) or next(of_platform, None)

@@ -16,7 +16,7 @@ from dpsim.accuracy.model_words import ExpertWords, FewBitsWords, ModelWords, Sl
 from dpsim.accuracy.rules import ANY, KeyRule, Named, Texts, Words
 from dpsim.accuracy.run_words import HostDecoding, NcclVersions, StrategyWords
 from dpsim.core import yamlfile
-from dpsim.core.record import Count, Flag, Refused, Text, build, record
+from dpsim.core.record import Count, Flag, Natural, Refused, Text, build, record
 from dpsim.machines.devices import NetworkKind
 
 # -- machines -------------------------------------------------------------------------------------
@@ -26,13 +26,15 @@ from dpsim.machines.devices import NetworkKind
 class Board(Named):
     """A board of an accelerator: its `device`, its `form` (module or card, "" where the family has
     one), a list of nodes that it is fitted to, and the `note` that its choice needs.  The one
-    without words is a guess, where the text names none of the `platforms` that have another one."""
+    without words is a guess, where the text names none of the `platforms` that have another one.
+    With `gpus`, it is meant where a node has so many alone; 0: however many."""
 
     device: Text
     fitted: Text
     form: Text = ""
     note: Text = ""
     platforms: Words = ANY
+    gpus: Natural = 0
 
     @property
     def guessed(self) -> bool:
