@@ -714,6 +714,11 @@ def test_smaller_sizes_of_a_clouds_type_have_networks_of_their_own(
         ("H100 (a3-highgpu-8g)", "", "a3-high"), ("A100 80GB PCIe", "NV12 pairs", "rack-pcie4"),
         ("H100", "NV18", "dgx-h100"), ("RTX 3090", "NVLink", "rtx3090-8"),
         ("RTX A6000", "NVLink", "a6000-8"), ("A40", "NV4", "a40-8"), ("RTX 3090", "", "rtx4090-8"),
+        # bridges of Turing
+        ("RTX 2080 Ti", "NVLink bridge", "rtx2080ti-8-bridged"), ("RTX 2080 Ti", "", "rtx2080ti-8"),
+        ("TITAN RTX", "NVLink over pairs", "rtx2080ti-8-bridged"),
+        ("Quadro RTX 6000", "NVLink", "rtx-6000-8"), ("Quadro RTX 8000", "NV2", "rtx-6000-8"),
+        ("Quadro RTX 8000", "PCIe 3.0", "rack-100gbe"),
     ],
 )  # fmt: skip
 def test_nvlink_is_where_it_is_said_to_be(accelerator: str, inside: str, machine: str) -> None:
