@@ -71,6 +71,14 @@ def test_device_loads(name: str) -> None:
     assert device.memory > 8e9
 
 
+@pytest.mark.parametrize("name", device_names())
+def test_tensor_cores_since_ampere_have_tf32_at_half_the_rate_of_16_bits(name: str) -> None:
+    device = load_device(name)
+    if device.compute_capability < 80:
+        return
+    assert device.peak_for("tf32") == pytest.approx(device.peak_for("fp16") / 2, rel=0.07)
+
+
 def test_volta_states_no_bf16() -> None:
     with pytest.raises(ValueError, match="bf16"):
         load_device("v100-sxm2-16gb").peak_for("bf16")

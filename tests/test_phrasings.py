@@ -250,7 +250,7 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("RTX 3090 Ti", 2, "", "nearest is rtx3090"),
     ("RTX 5090 D", 8, "", "nearest is rtx5090"),
     ("H100 CNX", 8, "", "nearest is h100-pcie"),
-    ("H100 SXM 94GB", 8, "", "nearest are .*h100-sxm-96gb"),
+    ("H100 SXM 70GB", 8, "", "nearest are .*h100-sxm-96gb"),
     ("A100 48GB", 8, "", "nearest are .*a100-pcie-40gb"),
     ("A100 @ 1005 MHz", 8, "", "below its usual power or clock"),
     ("A100 200W", 8, "", "below its usual power"),

@@ -481,6 +481,40 @@ def test_accelerators_by_name(accelerator: str, device: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("accelerator", "device"),
+    [
+        ("NVIDIA A10 22GB", "a10"), ("NVIDIA A10 23GB", "a10"), ("L4 22 GB", "l4"),
+        ("T4 15GB", "t4"), ("L40S 44GB", "l40s"), ("L40S 46GB", "l40s"), ("A40 45GB", "a40"),
+        ("K80 11GB", "k80-gk210"), ("Tesla K80 22GB", "k80-gk210"), ("RTX 3090 23GB", "rtx3090"),
+        ("RTX A6000 47GB", "rtx-a6000"), ("RTX 5090 31GB", "rtx5090"), ("B200 178GB", "b200"),
+        ("H200 139GB", "h200"), ("H200 140 GB", "h200"),
+        # boards that differ in memory alone
+        ("V100-SXM2 15GB", "v100-sxm2-16gb"), ("V100-SXM2 31GB", "v100-sxm2-32gb"),
+        ("A100-SXM4 39GB", "a100-sxm-40gb"), ("A100-SXM4 79GB", "a100-sxm-80gb"),
+        ("A100-SXM4 85GB", "a100-sxm-80gb"), ("H100 SXM 79GB", "h100-sxm"),
+        ("H100 NVL 93GB", "h100-nvl"), ("H100 SXM 93GB", "h100-sxm-94gb"),
+        ("H100 94GB HBM2e", "h100-sxm-94gb"), ("H100 SXM 95GB", "h100-sxm-96gb"),
+        ("H100 (Snellius)", "h100-sxm-94gb"),
+    ],
+)  # fmt: skip
+def test_memory_may_be_what_nvidia_smi_shows_of_it(accelerator: str, device: str) -> None:
+    cluster = platform(accelerator=accelerator, gpus_per_node=4).cluster
+    own = cluster.get("device")
+    found = load_device(own) if own else load_machine(cluster["machine"]).device
+    assert found.name == load_device(device).name
+
+
+@pytest.mark.parametrize(
+    "accelerator",
+    ["A10 20GB", "V100 24GB", "V100 29GB", "A100 36GB", "A100 45GB", "A100 60GB", "H100 SXM 70GB",
+     "RTX 3090 12GB"],
+)  # fmt: skip
+def test_memory_that_no_board_shows_is_refused(accelerator: str) -> None:
+    with pytest.raises(Refused, match="no board is known with the memory"):
+        platform(accelerator=accelerator, gpus_per_node=4)
+
+
+@pytest.mark.parametrize(
     ("accelerator", "gpus", "machine", "device", "counted"),
     [
         ("AMD MI250X (LUMI)", 8, "mi250x-8", "mi250x-gcd", "GCDs"),

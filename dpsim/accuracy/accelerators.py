@@ -9,6 +9,8 @@ gets the NVLink of its generation: NVLink beside one is a bridge over a pair.
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,9 +21,14 @@ from dpsim.accuracy.rules import first, meaning
 from dpsim.accuracy.words import Board, Family, vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
+from dpsim.machines.machine import load_device
 
 #: how far a stated size of memory or power may be off a board's: makers round, and count in GiB
 _ROUNDED = 0.08
+_GIB = 2.0**30
+#: the least share that is shown where boards of several sizes bear the name, which have HBM: 31.7
+#: of 32 GiB of V100, 39.4 of 40 of A100, 93.6 of 94 of H100 (topologies/devices)
+_CLOSE = 0.95
 #: forms of a board
 MODULE, CARD = "module", "card"
 
@@ -46,12 +53,13 @@ class HardwareText:
     denied: tuple[str, ...] = ()
 
 
-def family_of(told: HardwareText) -> Family:
-    """The family that is named; one of `any_gpu` where the text says that it isn't known.
+def family_of(text: str) -> Family:
+    """The family that the accelerator's `text` names; one of `any_gpu` where it says that it isn't
+    known.
 
     Raises Refused, with the nearest names, where a name is none that is known.
     """
-    words, text = vocabulary().accelerators, told.accelerator
+    words = vocabulary().accelerators
     wrong = meaning(words.refused, text)
     if wrong is not None:
         raise Refused(f"{wrong} ({text[:60]!r})", ("accelerator",))
@@ -66,6 +74,47 @@ def family_of(told: HardwareText) -> Family:
     if words.geforce.words.search(text):
         return words.geforce
     return words.any_gpu
+
+
+def as_sold(family: Family, text: str) -> str:
+    """`text` with memory that is shown of a board of `family`, as it is sold: what nvidia-smi and
+    CUDA call the total is less, by what the driver and error correction keep, and GiB are also
+    counted in GB ("A10 22GB" of 24, "H100 93GB" of 94, "A100 39 GB" of 40)."""
+    words = vocabulary().accelerators
+    if family in (words.any_gpu, words.geforce) or words.hosts.search(text):
+        return text
+    devices = [load_device(board.device) for board in family.boards]
+    least = _CLOSE if len({_size_sold(device) for device in devices}) > 1 else 0.0
+    shown = sorted(
+        (n * _size_sold(d), math.floor(n * _size_sold(d) * max(least, _share_shown(d))))
+        for d in devices for n in _gpus_of(d)
+    )  # fmt: skip
+
+    def nearest(told: re.Match[str]) -> str:
+        size = int(told[1])
+        fitting = [own for own, low in shown if low <= size <= math.ceil(own * _GIB / 1e9)]
+        if size in fitting or not fitting:
+            return told[0]
+        own = next((own for own in fitting if own >= size), fitting[-1])
+        return told[0].replace(told[1], f"{own:g}", 1)
+
+    return words.stated_memory.sub(nearest, text)
+
+
+def _size_sold(device: Device) -> float:
+    """The number of GB that `device` is sold with, as makers count them."""
+    binary = device.memory / _GIB
+    return binary if binary.is_integer() else round(device.memory / 1e9)
+
+
+def _share_shown(device: Device) -> float:
+    """The least share of it that is shown."""
+    return min(1.0, device.room[0] / device.memory)
+
+
+def _gpus_of(device: Device) -> tuple[int, ...]:
+    """GPUs whose memory a text may state: of two on a board, one or both."""
+    return (1, 2) if ", one " in device.name else (1,)
 
 
 def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
@@ -108,8 +157,7 @@ def require_board(device: Device, family: Family, text: str) -> None:
     if family in (words.any_gpu, words.geforce) or words.hosts.search(text):
         return
     sizes = [int(told[1]) for told in words.stated_memory.finditer(text)]
-    gpus = 2 if ", one " in device.name else 1  # of two GPUs on a board
-    own = [device.memory * n / unit for n in range(1, gpus + 1) for unit in (1e9, 2.0**30)]
+    own = [device.memory * n / unit for n in _gpus_of(device) for unit in (1e9, _GIB)]
     if sizes and not any(abs(size / each - 1) <= _ROUNDED for size in sizes for each in own):
         known = ", ".join(dict.fromkeys(board.device for board in family.boards))
         raise Refused(

@@ -19,6 +19,7 @@ from dpsim.accuracy.accelerators import (
     CARD,
     MODULE,
     HardwareText,
+    as_sold,
     board_of,
     family_of,
     named_board,
@@ -137,8 +138,8 @@ def platform(
     every = " ; ".join((accelerator, inside, inter_node)).lower()
     parts = (*outer, *_strayed(intra_node))
     network = NetworkText(fabric, parts, every, inter_gbits_s, False, nodes != 1)
-    told = HardwareText(accelerator.lower(), inside, gpus_per_node, ranks)
-    family = family_of(told)
+    family = family_of(accelerator.lower())
+    told = HardwareText(as_sold(family, accelerator.lower()), inside, gpus_per_node, ranks)
     _require_read(network, family, inner, inter_node)
     told = _beside(told, family, network, (intra_node.lower(), " ; ".join(inner).lower()))
     return Platform(_distinct(explored(lambda asked: _reading(family, told, network, asked))))
