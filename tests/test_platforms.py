@@ -594,6 +594,60 @@ def test_a_platform_that_is_named_has_its_own_ethernet() -> None:
     assert found.cluster["inter_node_bandwidth"] == "25 Gbit/s"
 
 
+@pytest.mark.parametrize("text", ["Ethernet", "TCP", "TCP over eth0, no InfiniBand"])
+@pytest.mark.parametrize(
+    "accelerator",
+    [
+        "V100 PCIe",
+        "V100 SXM2",
+        "A100 PCIe",
+        "A100 SXM4",
+        "RTX 3090",
+        "T4",
+        "K80",
+        "L40S",
+        "DGX A100",
+    ],
+)
+def test_ethernet_of_which_no_rate_is_told_has_10_25_or_100_gbits_whatever_the_board(
+    accelerator: str, text: str
+) -> None:
+    found = platform(accelerator=accelerator, gpus_per_node=4, inter_node=text, nodes=2, ranks=8)
+    shares = dict.fromkeys(["10 Gbit/s", "25 Gbit/s", "100 Gbit/s"], 0.0)
+    for reading in found.readings:
+        shares[reading.cluster["inter_node_bandwidth"]] += reading.weight
+        assert reading.cluster["nics_per_node"] == 1
+        assert reading.cluster["inter_node_kind"] == "ethernet"
+    assert min(shares.values()) >= 2 / 7
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "text", "device", "gbits", "kind"),
+    [
+        ("P100 (Standard_NC24rs_v2)", "", "p100-pcie-16gb", 56, "infiniband"),
+        ("P100 (Standard_NC24rs_v2)", "FDR InfiniBand", "p100-pcie-16gb", 56, "infiniband"),
+        ("P100, NC24rs_v2", "TCP over eth0, no InfiniBand", "p100-pcie-16gb", 25, "ethernet"),
+        ("P40 (Standard_ND24rs)", "InfiniBand", "p40", 56, "infiniband"),
+        ("P40, Standard_ND24rs", "Ethernet", "p40", 25, "ethernet"),
+        ("P40 (ND24s)", "", "p40", 25, "ethernet"),
+        ("K80 (Standard_NC24r)", "", "k80-gk210", 56, "infiniband"),
+        ("V100 (Standard_NC24rs_v3)", "TCP", "v100-pcie-16gb", 25, "ethernet"),
+        ("V100 (Standard_NC24s_v3)", "", "v100-pcie-16gb", 25, "ethernet"),
+        ("V100 (Standard_ND40rs_v2)", "TCP", "v100-sxm2-16gb", 24, "ethernet"),
+    ],
+)
+def test_azures_older_sizes_are_cards_on_fdr_infiniband_or_25_gbits(
+    accelerator: str, text: str, device: str, gbits: float, kind: str
+) -> None:
+    (found,) = platform(
+        accelerator=accelerator, gpus_per_node=4, inter_node=text, nodes=4, ranks=16
+    ).readings
+    own = found.cluster.get("device")
+    held = load_device(own) if own else load_machine(found.cluster["machine"]).device
+    assert held.name == load_device(device).name
+    check_network(found.cluster, 1, gbits, kind)
+
+
 # -- read no better than it is ------------------------------------------------------------------
 
 

@@ -306,6 +306,9 @@ def _untold(
     """NICs where a text gives no number: those of the platform, else asked for."""
     words, own = vocabulary().network, usual.own
     known = first(words.platforms, told.every)
+    if known is not None and kind == "ethernet" and known.ethernet:
+        notes.append(f"Ethernet of {known.ethernet:g} Gbit/s per node: {known.source}.")
+        return Nics(1, known.ethernet, kind)
     unknown = kind is None and bool(told.text) and not words.silent.search(told.text.lower())
     sockets = kind == "ethernet" and known is not None and known.kind == "gvnic"
     if known is not None and (known.kind is None or kind in (None, known.kind) or sockets):
@@ -317,7 +320,9 @@ def _untold(
         notes.append(f"The network between nodes isn't stated; that of {machine.name} is taken.")
         return None if of_nodes(machine) else _asked_network(told, machine, usual, asked)
     unstated = "The speed of the network isn't stated;"
-    slow = not told.named and not words.fast.search(told.every) and not of_nodes(machine)
+    listed = known.kind if known else None
+    its = told.named and own.kind != "infiniband" and listed in (None, "ethernet", "gvnic")
+    slow = not its and not words.fast.search(told.every) and not of_nodes(machine)
     if kind in ("ethernet", "gvnic") and slow:
         gbits = float(answer("ethernet", asked)) if told.asked else words.slow
         notes.append(f"{unstated} {gbits:g} Gbit/s is taken.")

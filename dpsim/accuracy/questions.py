@@ -34,12 +34,13 @@ class Inquiry:
     given: Mapping[str, Option] = field(default_factory=dict)
     fresh: tuple[str, tuple[Option, ...]] | None = None
 
-    def ask(self, question: str, answers: Sequence[Option]) -> Option:
-        """The answer to go on with: the given one, else the first."""
+    def ask(self, question: str, answers: Sequence[Option], *, whole: bool = False) -> Option:
+        """The answer to go on with: the given one, else the first; with `whole` all are asked for,
+        not the `LATER` first, where others have been given before."""
         if question in self.given:
             return self.given[question]
         if self.fresh is None and len(answers) > 1:
-            most = LATER if self.given else len(answers)
+            most = LATER if self.given and not whole else len(answers)
             self.fresh = (question, tuple(answers[:most]))
         return answers[0]
 

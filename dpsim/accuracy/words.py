@@ -182,11 +182,12 @@ class NamedRate(Named):
 @record
 class NamedNics(NamedRate):
     """The NICs of each node of a platform with a name, who says so, and their kind where it is
-    not that of the machine that stands for it."""
+    not that of the machine that stands for it; `ethernet` is its rate beside them [Gbit/s]."""
 
     nics: Count
     source: Text
     kind: NetworkKind | None = None
+    ethernet: float = 0.0
 
 
 @record
