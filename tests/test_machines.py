@@ -79,6 +79,17 @@ def test_tensor_cores_since_ampere_have_tf32_at_half_the_rate_of_16_bits(name: s
     assert device.peak_for("tf32") == pytest.approx(device.peak_for("fp16") / 2, rel=0.07)
 
 
+@pytest.mark.parametrize(
+    ("name", "cores", "megahertz"), [("k40", 2880, 745), ("k80-gk210", 2496, 560)]
+)
+def test_keplers_peaks_are_those_of_their_base_clocks(
+    name: str, cores: int, megahertz: float
+) -> None:
+    device = load_device(name)
+    assert device.peak_for("fp32") == pytest.approx(2 * cores * megahertz * 1e6, rel=0.01)
+    assert device.peak_for("fp64") == pytest.approx(device.peak_for("fp32") / 3, rel=0.01)
+
+
 def test_volta_states_no_bf16() -> None:
     with pytest.raises(ValueError, match="bf16"):
         load_device("v100-sxm2-16gb").peak_for("bf16")

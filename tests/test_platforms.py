@@ -470,7 +470,9 @@ def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None
         ("A100 (ND96amsr_A100_v4)", "a100-sxm-80gb"), ("A100 (ND96asr_v4)", "a100-sxm-40gb"),
         ("A100 (JUWELS Booster)", "a100-sxm-40gb"), ("A100 (a2-highgpu-8g)", "a100-sxm-40gb"),
         ("A100 (a2-ultragpu-8g)", "a100-sxm-80gb"), ("A100 (BM.GPU4.8)", "a100-sxm-40gb"),
-        ("H100 (MareNostrum 5)", "h100-sxm-64gb"),
+        ("H100 (MareNostrum 5)", "h100-sxm-64gb"), ("A100 (Mahti)", "a100-sxm-40gb"),
+        ("A100 (Snellius)", "a100-sxm-40gb"), ("V100 (Puhti)", "v100-sxm2-32gb"),
+        ("A100 (Polaris)", "a100-sxm-40gb"),
     ],
 )  # fmt: skip
 def test_accelerators_by_name(accelerator: str, device: str) -> None:
@@ -904,6 +906,15 @@ def test_a_network_that_is_nowhere_told_is_as_often_the_usual_one_as_where_it_is
         ("MI300X (ND MI300X v5)", 8, (8, 400, "infiniband")),
         ("MI250X (LUMI-G)", 8, (4, 200, "slingshot")),
         ("MI250X, Frontier", 8, (4, 200, "slingshot")),
+        ("A100 (Mahti)", 4, (1, 200, "infiniband")),
+        ("V100 (Puhti)", 4, (2, 100, "infiniband")),
+        ("A100 (Leonardo)", 4, (4, 100, "infiniband")),
+        ("A100 (JUWELS Booster)", 4, (4, 200, "infiniband")),
+        ("A100 (Snellius)", 4, (2, 200, "infiniband")),
+        ("H100 (Snellius)", 4, (4, 200, "infiniband")),
+        ("H100 (MareNostrum5)", 4, (4, 200, "infiniband")),
+        ("A100 (Perlmutter)", 4, (4, 200, "slingshot")),
+        ("A100 (Polaris)", 4, (2, 200, "slingshot")),
     ],
 )
 def test_platforms_have_networks_of_their_own(
