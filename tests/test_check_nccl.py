@@ -132,10 +132,10 @@ def test_what_the_rule_can_see_is_where_it_turns() -> None:
 def test_large_sizes_are_judged_by_healthy_machines_of_that_kind(
     kind: str, ratio: float, verdict: str
 ) -> None:
-    """Not by the width of the interval; one row alone is no plateau, and small sizes have none."""
+    """Not by the width of the interval, and one row is enough; small sizes have no plateau."""
     wide = MeasuredSize(64 * MIB, 10.0 * ratio, 10.0, 0.1, 1000.0)
-    assert overall(bands([wide] * 2, kind)) == verdict
-    assert overall(bands([wide], kind)) == "normal"
+    for rows in (1, 2, 8):
+        assert overall(bands([wide] * rows, kind)) == verdict
     assert overall(bands([wide._replace(size=1024)] * 2, kind)) == "normal"
 
 
@@ -230,6 +230,20 @@ def test_a_curve_is_normal_low_or_suspicious(
     for band in document["tables"][0]["bands"]:
         assert band["ratio"] == pytest.approx(factor, rel=1e-3)
     assert bool(document["next"]) == (verdict != "normal")
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "normal"), (3.2, "low")])
+def test_one_large_row_is_judged_as_several_are(
+    tmp_path: Path, factor: float, verdict: str
+) -> None:
+    """As `-b 10G -e 10G` prints: two nodes at 57 GB/s where 183 are expected are not normal."""
+    setup = Setup(load_machine("dgx-a100"), Nccl())
+    group = setup.group("all_reduce", 16, 2, [10 * 1024 * MIB])
+    path = tmp_path / "one.txt"
+    path.write_text(text_of(group.lines, 2, factor), encoding="utf-8")
+    found = check(path, setup)
+    assert found.verdict == verdict
+    assert found.tables[0].sensitivity is not None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import Any
 
 from dpsim._version import __version__
 from dpsim.checks.diagnosis import (
-    FEW,
     LARGE,
     Band,
     MeasuredSize,
@@ -61,8 +60,8 @@ class CheckedTable:
 
     @property
     def sensitivity(self) -> Sensitivity | None:
-        """From where on large sizes would not be normal; None where there are too few of them."""
-        large = [band for band in self.bands if band.name == LARGE and band.rows >= FEW]
+        """From where on large sizes would not be normal; None where there are none of them."""
+        large = [band for band in self.bands if band.name == LARGE]
         return sensitivity(self.group.kind) if large else None
 
 

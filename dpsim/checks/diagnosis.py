@@ -3,8 +3,8 @@
 Each size band is judged alone.  Up to 64 MiB it is `low` where nearly all of its rows are slower
 than the slow end of their 90 % intervals by more than MARGIN, and `suspicious` where nearly all are
 faster than the fast end by more than MARGIN.  From 64 MiB up, where time is bytes over bandwidth,
-the median row is compared with what healthy machines of that kind of link take (`plateau`), and not
-with how little is known: `low` where 99 of 100 take less, `suspicious` where 99 of 100 take more,
+the median row, or the only one, is compared with what healthy machines of that kind of link take
+(`plateau`), and not with how little is known: `low` where 99 of 100 take less, `suspicious` where 99 of 100 take more,
 `cannot_tell` where 19 of 20 take less.  The whole is `low` where a band is, else `suspicious`, else
 `cannot_tell`, where a band is.
 
@@ -27,8 +27,6 @@ from dpsim.predict import collective_error
 NEARLY_ALL = 0.9
 #: how far beyond the interval's end a row must lie [1]
 MARGIN = 1.2
-#: rows below which there is no plateau
-FEW = 2
 LARGE = collective_error.BANDS[-1][0]
 #: where that band begins [B]
 LARGE_SIZE = collective_error.BANDS[-2][1]
@@ -76,7 +74,7 @@ def _band(name: str, members: Sequence[MeasuredSize], kind: str) -> Band:
     slower = sum(r.measured > r.high * MARGIN for r in members) / len(members)
     faster = sum(r.measured * MARGIN < r.low for r in members) / len(members)
     verdict: Verdict = "normal"
-    if name == LARGE and len(members) >= FEW:
+    if name == LARGE:
         verdict = _large(plateau_of(kind).away(ratio))
     elif slower >= NEARLY_ALL:
         verdict = "low"
