@@ -251,7 +251,7 @@ def test_the_inferred_rank_count_is_right_or_none(n: int, bandwidth: float) -> N
         assert read_any(path).curves[0].ranks in (n, None)
 
 
-def test_a_table_that_contradicts_its_list_of_ranks_is_refused(tmp_path: Path) -> None:
+def test_a_table_that_contradicts_its_list_of_ranks_needs_to_be_told_them(tmp_path: Path) -> None:
     ranks = "\n".join(
         f"#  Rank  {k} Group  0 Pid {k} on  host device  {k} [0000:19:00] NVIDIA H100"
         for k in range(4)
@@ -260,7 +260,22 @@ def test_a_table_that_contradicts_its_list_of_ranks_is_refused(tmp_path: Path) -
     path = tmp_path / "x.txt"
     path.write_text(f"# all_reduce_perf\n{ranks}\n{HEADER}\n{line}\n", encoding="utf-8")
     with pytest.raises(Refused, match="lists 4 ranks, but its bus bandwidth is that of 8"):
-        read_any(path)
+        gather([path])
+    with pytest.raises(Refused, match="its bus bandwidth is that of 8 ranks, not 4"):
+        gather([path], ranks=4)
+    (curve,) = gather([path], ranks=8, nodes=1).calibration.curves
+    assert (curve.ranks, curve.nodes) == (8, 1)
+
+
+def test_sends_of_all_ranks_at_once_are_left_out(tmp_path: Path) -> None:
+    """They do not tell what one send takes between two stages, which is what a step has."""
+    path = tmp_path / "x.txt"
+    line = row(2**30, 0.005, 8, factor=lambda n: 1).replace(" sum ", " none ")
+    path.write_text(f"# sendrecv_perf\n{HEADER}\n{line}\n", encoding="utf-8")
+    (curve,) = read_any(path).told(ranks=8).curves
+    assert (curve.operation, curve.ranks) == ("send", 8)
+    with pytest.raises(Refused, match="sendrecv times all ranks at once"):
+        gather([path], ranks=8)
 
 
 # -- OSU, Kineto, DDP logging, CSV -------------------------------------------------------------
@@ -967,7 +982,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
         "of all_reduce or reduce_scatter",
     ),
     "only a program that is unknown": (
-        "a.txt", table(LINE).replace(b"all_reduce_perf", b"sendrecv_perf"), "sendrecv",
+        "a.txt", table(LINE).replace(b"all_reduce_perf", b"hypercube_perf"), "hypercube",
     ),
     "impossible bandwidths": (
         "a.txt", table("1024 256 float sum -1 9 9.00 90.00 0 9 9.00 90.00 0"), "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +33,7 @@ def text_of(lines: Sequence[Line], nodes: int, factor: float) -> str:
     """What nccl-tests would print if every line took `factor` times as long."""
     ranks = lines[0].ranks
     head = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    operation, redop = lines[0].operation, "none" if lines[0].operation == "send" else "sum"
     rows = [
         f"#  Rank {r:2d} Group  0 Pid {100 + r} on node{r * nodes // ranks} device  {r % 8} "
         "[0000:19:00] NVIDIA H100 80GB HBM3"
@@ -44,9 +46,11 @@ def text_of(lines: Sequence[Line], nodes: int, factor: float) -> str:
         algorithm = line.size / time / 1e9
         busy.append(algorithm * bus_factor(line.operation, ranks))
         one = f"{time * 1e6:12.4f} {algorithm:9.4f} {busy[-1]:9.4f} 0"
-        rows.append(f"{line.size:.0f} {line.size // 4:.0f} float sum -1 {one} {one}")
+        rows.append(f"{line.size:.0f} {line.size // 4:.0f} float {redop} -1 {one} {one}")
     rows.append(f"# Avg bus bandwidth    : {sum(busy) / len(busy):.4f}")
-    return "# Collective test starting: all_reduce_perf\n# Using devices\n" + "\n".join(rows) + "\n"
+    program = "sendrecv" if operation == "send" else operation
+    head = f"# Collective test starting: {program}_perf\n# Using devices\n"
+    return head + "\n".join(rows) + "\n"
 
 
 def made_up(
@@ -267,6 +271,45 @@ def test_json_is_judged_as_text_is(cli: Cli) -> None:
     assert (table["operation"], table["ranks"], table["nodes"]) == ("all_reduce", 4, 2)
     assert [line["measured_s"] for line in table["lines"]] == pytest.approx([60.5e-6, 141e-6])
     assert code == 0
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "normal"), (4.0, "low")])
+@pytest.mark.parametrize("redop", ["none", "sum"])  # what versions of it print
+def test_sends_to_the_next_rank_are_judged(
+    tmp_path: Path, factor: float, verdict: str, redop: str
+) -> None:
+    """sendrecv_perf: bus bandwidth is algorithm bandwidth, whatever the number of ranks."""
+    setup = Setup(load_machine("dgx-h100"), Nccl())
+    group = setup.group("send", 16, 2, sizes("64MiB:4GiB"))
+    path = tmp_path / "sent.txt"
+    path.write_text(text_of(group.lines, 2, factor).replace(" none ", f" {redop} "))
+    found = check(path, setup)
+    (judged,) = found.tables
+    assert (judged.operation, judged.group.ranks, judged.group.nodes) == ("send", 16, 2)
+    assert found.verdict == verdict
+
+
+def test_a_damaged_list_of_ranks_is_overridden(cli: Cli, tmp_path: Path) -> None:
+    """Output of several processes overwrites lines, so that 15 of 16 ranks are listed."""
+    path = Path(made_up(tmp_path, nodes=2))
+    path.write_text(re.sub(r"#  Rank  3 .*\n", "", path.read_text()))
+    asked = ("check-nccl", str(path), "--cluster", "dgx-h100", "--json")
+    code, out, err = cli(*asked)
+    assert (code, out) == (2, "")
+    assert "lists 15 ranks, but its bus bandwidth is that of 16; say --ranks" in err
+    code, out, _ = cli(*asked, "--ranks", "16", "--nodes", "2")
+    (table,) = json.loads(out)["tables"]
+    assert (code, table["ranks"], table["nodes"]) == (0, 16, 2)
+    code, _, err = cli(*asked, "--ranks", "15", "--nodes", "3")
+    assert code == 2
+    assert "its bus bandwidth is that of 16 ranks, not 15" in err
+
+
+def test_a_whole_list_of_ranks_is_not_overridden(cli: Cli, tmp_path: Path) -> None:
+    asked = ("check-nccl", made_up(tmp_path, nodes=2), "--cluster", "dgx-h100")
+    code, _, err = cli(*asked, "--nodes", "4")
+    assert code == 2
+    assert "says nodes 2, not 4" in err
 
 
 def test_a_file_without_a_row_of_the_links_says_so(cli: Cli, tmp_path: Path) -> None:

@@ -144,8 +144,8 @@ def _pooled(curves: Sequence[Curve]) -> list[Curve]:
     for curve in curves:
         groups.setdefault((curve.operation, curve.ranks, curve.nodes), []).append(curve)
     return [
-        Curve(*key, merged(point for curve in same for point in curve.points))
-        for key, same in groups.items()
+        replace(same[0], points=merged(point for curve in same for point in curve.points))
+        for same in groups.values()
     ]
 
 
@@ -153,7 +153,8 @@ def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
     if curve.operation is None:
         raise Refused(f"{name}: does not say which operation it is; say --operation")
     if curve.ranks is None:
-        raise Refused(f"{name}: does not say how many ranks there are; say --ranks")
+        why = curve.doubt or "does not say how many ranks there are"
+        raise Refused(f"{name}: {why}; say --ranks, and --nodes")
     nodes = curve.nodes or -(-curve.ranks // setup.per_node)
     sizes = [size for size, _, _ in curve.points]
     expected = setup.group(curve.operation, curve.ranks, nodes, sizes)

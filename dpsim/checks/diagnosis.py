@@ -4,9 +4,9 @@ Each size band is judged alone.  Up to 64 MiB it is `low` where nearly all of it
 than the slow end of their 90 % intervals by more than MARGIN, and `suspicious` where nearly all are
 faster than the fast end by more than MARGIN.  From 64 MiB up, where time is bytes over bandwidth,
 the median row, or the only one, is compared with what healthy machines of that kind of link take
-(`plateau`), and not with how little is known: `low` where 99 of 100 take less, `suspicious` where 99 of 100 take more,
-`cannot_tell` where 19 of 20 take less.  The whole is `low` where a band is, else `suspicious`, else
-`cannot_tell`, where a band is.
+(`plateau`), and not with how little is known: `low` where 99 of 100 take less, `suspicious` where
+99 of 100 take more, `cannot_tell` where 19 of 20 take less.  The whole is `low` where a band is,
+else `suspicious`, else `cannot_tell`, where a band is.
 
 MARGIN and NEARLY_ALL are chosen on published curves whose name has an even CRC-32
 (`validation/check_nccl_rates.py` prints the rates for both halves), and so are plateaus; the other

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 
 from dpsim.core.record import Refused
 
+#: of all ranks at once, each to the next and the last to the first
+SEND = "send"
 #: operations whose curves are understood, and the bus bandwidth of each per algorithm bandwidth:
 #: NVIDIA/nccl-tests doc/PERFORMANCE.md
 OPERATIONS = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", SEND,
 )  # fmt: skip
 #: one measured point of a collective: full size [B], time [s], spread (standard deviation) [s]
 Point = tuple[float, float, float]
@@ -30,12 +32,16 @@ class Curve:
     ranks, nodes the group; None where the file does not say
     points       (full unsharded size [B], time [s], spread [s]); a size may occur several times;
                  a spread of 0 says that none is known
+    doubt        why `ranks` is None, of a file that says what cannot be
+    possible     the least and the most ranks that what is measured allows
     """
 
     operation: str | None
     ranks: int | None
     nodes: int | None
     points: tuple[Point, ...]
+    doubt: str = ""
+    possible: tuple[float, float] = (1, math.inf)
 
     def __post_init__(self) -> None:
         if self.operation is not None and self.operation not in OPERATIONS:
@@ -143,10 +149,19 @@ class Findings:
                 own = getattr(curve, key)
                 if value is not None and own is not None and own != value:
                     raise Refused(f"{self.source}: says {key} {own}, not {value}")
+            _require_possible(self.source, curve, ranks)
             known = {k: v for k, v in given.items() if v is not None}
             curves.append(replace(curve, **known))  # type: ignore[arg-type]
         steps = [replace(s, ranks=s.ranks or ranks) for s in self.steps]
         return replace(self, curves=tuple(curves), steps=tuple(steps))
+
+
+def _require_possible(source: str, curve: Curve, ranks: int | None) -> None:
+    """Raise Refused where `ranks` are given that the bandwidths of `curve` do not allow."""
+    least, most = curve.possible
+    if ranks is not None and not least <= ranks <= most:
+        shown = f"{least:.0f}" if least == most else f"{least:.0f} … {most:.0f}"
+        raise Refused(f"{source}: its bus bandwidth is that of {shown} ranks, not {ranks}")
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -16,7 +16,7 @@ from dpsim.backends.curves import MeasuredCurve, Timing
 from dpsim.backends.curves.file import Calibration, MeasuredLayer, MeasuredSteps, Source
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
-from dpsim.measurements.findings import Curve, Findings, StepTime, merged, unique
+from dpsim.measurements.findings import SEND, Curve, Findings, StepTime, merged, unique
 
 REPEATS = 200
 SEED = 0
@@ -30,6 +30,9 @@ WARM_UP = 1.5
 #: a step this many times from the median is another thing than the steps it is among: a pause, a
 #: row in another unit; and how many of them are named
 APART, NAMED = 10.0, 3
+_SENDS = (
+    "sendrecv times all ranks at once, and no send alone; it is left out (check-nccl judges it)"
+)
 #: how many layers a file keeps
 MOST_LAYERS = 500
 
@@ -39,7 +42,7 @@ def calibration_of(
 ) -> Calibration:
     """One calibration of all `found`; Refused where they contradict each other or say nothing."""
     warnings = [f"{f.source}: {text}" for f in found for text in f.warnings]
-    curves = _curves(found)
+    curves = _curves(found, warnings)
     steps = _steps(found, warnings)
     layers = _layers(found, warnings)
     if not (curves or steps or layers):
@@ -65,17 +68,23 @@ def calibration_of(
 # -- curves ------------------------------------------------------------------------------------
 
 
-def _curves(found: Sequence[Findings]) -> tuple[MeasuredCurve, ...]:
-    """One curve per operation and group, from all files that have it."""
+def _curves(found: Sequence[Findings], warnings: list[str]) -> tuple[MeasuredCurve, ...]:
+    """One curve per operation and group, from all files that have it.
+
+    Sends are left out: all ranks' at once do not tell what one takes between two stages."""
     groups: dict[tuple[str, int, int], dict[str, list[Curve]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for findings in found:
         for curve in findings.curves:
+            if curve.operation == SEND:
+                warnings.append(f"{findings.source}: {_SENDS}")
+                continue
             if curve.operation is None:
                 raise Refused(f"{findings.source}: say which operation it is: --operation")
             if curve.ranks is None:
-                raise Refused(f"{findings.source}: say how many ranks there were: --ranks")
+                why = f"{curve.doubt}; " if curve.doubt else ""
+                raise Refused(f"{findings.source}: {why}say how many ranks there were: --ranks")
             key = (curve.operation, curve.ranks, curve.nodes or 0)
             if curve.ranks > 1 and curve.points:
                 groups[key][findings.source].append(curve)

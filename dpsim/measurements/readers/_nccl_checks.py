@@ -6,6 +6,7 @@ busbw = factor x algbw (NVIDIA/nccl-tests src/common.cu, doc/PERFORMANCE.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -93,3 +94,19 @@ def check_sizes(rows: Sequence[tuple[int, float, int, str]], ranks: int | None) 
                 f"line {line}: {size:.0f} bytes are not {count} elements of type {kind}{other}"
             )
     return f"sizes are not checked: type {unknown[0][:20]} is not known" if unknown else ""
+
+
+def counts(operation: str, low: float, high: float) -> tuple[float, float]:
+    """Smallest and largest rank count whose bus over algorithm bandwidth lies in `low` … `high`.
+
+    It is 2(n-1)/n for all-reduce, 1 for rooted operations and sends, (n-1)/n otherwise
+    (NVIDIA/nccl-tests doc/PERFORMANCE.md); inf: no bound; (1, 0): none.
+    """
+    top = 2.0 if operation == "all_reduce" else 1.0
+    if low > min(high, top):
+        return 1, 0
+    if operation in ("broadcast", "reduce", "send"):
+        return (2, math.inf) if low <= 1.0 <= high else (1, 0)
+    least = math.ceil(top / (top - low) - 1e-9) if low < top else math.inf
+    most = math.floor(top / (top - high) + 1e-9) if high < top else math.inf
+    return max(least, 2), most

@@ -4,7 +4,8 @@ Layout: NVIDIA/nccl-tests src/common.cu, before 2.11 (column ``error``) and sinc
 Columns are told from the header, never from their number: ``root`` and ``redop`` come and go.
 Lines may carry the prefix of ``mpirun -tag-output`` or ``srun --label``, and other output may stand
 between them.  The number of ranks is that of the rank lines; without them it follows from bus over
-algorithm bandwidth, which is a function of the rank count alone (doc/PERFORMANCE.md there).
+algorithm bandwidth, which is a function of the rank count alone (doc/PERFORMANCE.md there).  Rank
+lines that disagree with it, as other output has overwritten some, leave ranks and nodes open.
 
 Frameworks reduce and gather in place (DDP's buckets, FSDP2's all-gather into its own output), so
 those times are taken for all-reduce, all-gather and broadcast, out-of-place times for the others.
@@ -30,6 +31,7 @@ from dpsim.measurements.readers._nccl_checks import (
     check_bandwidth,
     check_bus,
     check_sizes,
+    counts,
 )
 from dpsim.measurements.readers._nccl_issue import MOST_GPUS, of_links
 
@@ -52,7 +54,7 @@ _NAMES = {
     "all_gather": "all_gather", "allgather": "all_gather",
     "reduce_scatter": "reduce_scatter", "reducescatter": "reduce_scatter",
     "alltoall": "all_to_all", "all_to_all": "all_to_all",
-    "broadcast": "broadcast", "reduce": "reduce",
+    "broadcast": "broadcast", "reduce": "reduce", "sendrecv": "send",
 }  # fmt: skip
 _COUNT = re.compile(r"[0-9]{1,18}")
 #: both times of a row that differ by more than this are no two measurements of one thing
@@ -228,14 +230,15 @@ def _curve(table: _Table, name: str) -> Curve | None:
     operation = _operation(table, rows, name)
     if operation == "":
         return None
-    ranks = _ranks(table, rows, operation)
+    ranks, doubt = _ranks(table, rows, operation)
     said = check_sizes([(row.line, row.size, row.count, row.kind) for row in table.rows], ranks)
     table.warnings += [said] if said else []
     if ranks and operation:
         factor = bus_factor(operation, ranks)
         for row in rows:
             check_bus(row.line, factor, row.timed)
-    nodes = len(set(table.ranks.values())) if listed else None
+    nodes = len(set(table.ranks.values())) if listed and not doubt else None
+    possible = counts(operation, *_ratio(rows)) if operation else (1, math.inf)
     column = 0 if operation not in IN_PLACE else -1
     points, said = of_links(
         [_point(table, row, column) for row in rows],
@@ -243,7 +246,7 @@ def _curve(table: _Table, name: str) -> Curve | None:
         min(table.per_thread, ranks or table.per_thread),
     )
     table.warnings += [said] if said else []
-    return Curve(operation, ranks, nodes, points) if points else None
+    return Curve(operation, ranks, nodes, points, doubt, possible) if points else None
 
 
 def _check_whole(table: _Table) -> None:
@@ -296,22 +299,6 @@ def _ratio(rows: list[_Row]) -> tuple[float, float]:
     return low, high
 
 
-def _counts(operation: str, low: float, high: float) -> tuple[float, float]:
-    """Smallest and largest rank count whose bus over algorithm bandwidth lies in `low` … `high`.
-
-    It is 2(n-1)/n for all-reduce, 1 for rooted operations, (n-1)/n otherwise
-    (NVIDIA/nccl-tests doc/PERFORMANCE.md); inf: no bound; (1, 0): none.
-    """
-    top = 2.0 if operation == "all_reduce" else 1.0
-    if low > min(high, top):
-        return 1, 0
-    if operation in ("broadcast", "reduce"):
-        return (2, math.inf) if low <= 1.0 <= high else (1, 0)
-    least = math.ceil(top / (top - low) - 1e-9) if low < top else math.inf
-    most = math.floor(top / (top - high) + 1e-9) if high < top else math.inf
-    return max(least, 2), most
-
-
 def _operation(table: _Table, rows: list[_Row], name: str) -> str | None:
     """The operation, by what the log names, else by columns and bandwidths, else by file name.
 
@@ -350,29 +337,33 @@ def _likely(table: _Table, rows: list[_Row]) -> list[str]:
         options = ["reduce"] if reduces else ["broadcast"]
     else:
         options = ["all_reduce", "reduce_scatter"] if reduces else ["all_gather", "all_to_all"]
+    if table.program == "sendrecv" and not rooted:  # with an operator of reductions, or without
+        options = ["send"]
     low, high = _ratio(rows)
     n = len(table.ranks)
-    bounds = {operation: _counts(operation, low, high) for operation in options}
+    bounds = {operation: counts(operation, low, high) for operation in options}
     possible = [o for o, (least, most) in bounds.items() if least <= most]
-    # where the listed ranks fit nothing, `_ranks` refuses them
+    # where the listed ranks fit nothing, `_ranks` doubts them
     return [o for o in possible if n and bounds[o][0] <= n <= bounds[o][1]] or possible
 
 
-def _ranks(table: _Table, rows: list[_Row], operation: str | None) -> int | None:
-    """The listed ranks, checked; else the only count that the bandwidths allow; else None."""
+def _ranks(table: _Table, rows: list[_Row], operation: str | None) -> tuple[int | None, str]:
+    """The listed ranks, checked; else the only count that the bandwidths allow; else None.
+
+    With why listed ones cannot be: "" where they can."""
     listed = len(table.ranks)
-    least, most = _counts(operation, *_ratio(rows)) if operation else (2, math.inf)
-    if listed and least <= listed <= most:
-        if set(table.ranks) != set(range(listed)):
-            raise Refused(f"lists {listed} ranks, but not 0 to {listed - 1}; lines are missing")
-        return listed
+    least, most = counts(operation, *_ratio(rows)) if operation else (2, math.inf)
     shown = f"{least:.0f}" if least == most else f"{least:.0f} … {most:.0f}"
+    if listed and not least <= listed <= most:
+        return None, f"lists {listed} ranks, but its bus bandwidth is that of {shown}"
+    if listed and set(table.ranks) != set(range(listed)):
+        return None, f"lists {listed} ranks, but not 0 to {listed - 1}; lines are missing"
     if listed:
-        raise Refused(f"lists {listed} ranks, but its bus bandwidth is that of {shown}")
+        return listed, ""
     if least == most:
         table.warnings.append(
             f"no list of ranks; bus over algorithm bandwidth says {shown}; nodes are not known"
         )
-        return int(least)
+        return int(least), ""
     table.warnings.append(f"no list of ranks, and bandwidths allow {shown}; say how many")
-    return None
+    return None, ""

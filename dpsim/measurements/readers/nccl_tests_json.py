@@ -22,7 +22,7 @@ from dpsim.measurements.readers._nccl_issue import MOST_GPUS, of_links
 
 _OPERATIONS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all", "broadcast": "broadcast", "reduce": "reduce",
+    "alltoall": "all_to_all", "broadcast": "broadcast", "reduce": "reduce", "sendrecv": "send",
 }  # fmt: skip
 _ARGUMENTS = re.compile(rb'"args"\s*:\s*\[')
 
