@@ -549,6 +549,106 @@ def test_an_unknown_accelerator_is_told_its_neighbours() -> None:
         platform(accelerator="GeForce RTX 5095", gpus_per_node=4)
 
 
+@pytest.mark.parametrize("name", ["AMD Radeon Graphics", "NVIDIA Graphics Device", "Cerebras WSE"])
+def test_an_accelerator_unlike_any_is_told_none(name: str) -> None:
+    """A Titan is no neighbour of a Radeon: a wrong name is worse than none."""
+    with pytest.raises(Refused, match=r", nor one like it$"):
+        platform(accelerator=name, gpus_per_node=8)
+
+
+@pytest.mark.parametrize(("gpus", "machine"), [(4, "h100-4"), (8, "dgx-h100")])
+def test_what_drivers_call_the_module_is_the_module(gpus: int, machine: str) -> None:
+    """Cards are `NVIDIA H100 PCIe` and `NVIDIA H100 NVL` there; prose leaves the board open, and
+    words on the inside of a node count for more than a name."""
+    for name in ("NVIDIA H100", "NVIDIA H100 80GB HBM3"):
+        (found,) = platform(accelerator=name, gpus_per_node=gpus, nodes=1, ranks=gpus).readings
+        assert found.cluster["machine"] == machine
+    card = platform(accelerator="NVIDIA H100 PCIe", gpus_per_node=gpus, nodes=1, ranks=gpus)
+    assert all(one.cluster["machine"] != machine for one in card.readings)
+    for words in ({"accelerator": "H100"}, {"accelerator": "NVIDIA H100", "intra_node": "PCIe"}):
+        open_ = platform(**words, gpus_per_node=gpus, nodes=1, ranks=gpus).readings
+        assert any("pcie" in one.cluster["machine"] for one in open_)
+
+
+@pytest.mark.parametrize(
+    ("inside", "machine"),
+    [
+        ("", "rtx5090-8"), ("PCIe 5.0 x16", "rtx5090-8"), ("PCIe, no P2P", "rtx5090-8"),
+        ("PCIe 4.0 x16", "rtx4090-8"), ("PCIe, P2P driver", "rack-pcie5"),
+    ],
+)  # fmt: skip
+def test_a_geforce_of_blackwell_is_on_pcie_5(inside: str, machine: str) -> None:
+    """A PCIe 5.0 x16 board; staged through the host as other GeForce cards, or with a patch not."""
+    found = platform(accelerator="NVIDIA GeForce RTX 5090", gpus_per_node=8, intra_node=inside)
+    assert found.cluster["machine"] == machine
+    assert not any("is stated, and" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["one 400 Gbit/s InfiniBand NIC per GPU", "4 x 400 Gbit/s InfiniBand, one NIC per GPU",
+     "4 x 400 Gbit/s InfiniBand per node", "1600 Gbit/s InfiniBand per node", "InfiniBand"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["", "CoreWeave", "Nebius GB200 NVL72"])
+def test_nics_of_a_tray_are_counted_once_in_a_rack(words: str, name: str) -> None:
+    """A NIC for each GPU stays one where 18 trays are one domain, in whose cloud ever it is."""
+    found = platform(
+        accelerator="GB200", gpus_per_node=4, nodes=36, ranks=144, inter_node=words, machine=name
+    )
+    check_network(found.cluster, 72, 400, "infiniband")
+
+
+@pytest.mark.parametrize("accelerator", ["NVIDIA H200", "NVIDIA B200"])
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_one_nic_per_gpu_has_the_usual_rate(accelerator: str, gpus: int) -> None:
+    found = platform(
+        accelerator=accelerator, gpus_per_node=gpus, nodes=2, ranks=2 * gpus, fabric="roce",
+        inter_node="one NIC per GPU",
+    )  # fmt: skip
+    check_network(found.cluster, 8, 400, "roce")
+
+
+@pytest.mark.parametrize("words", ["16 RDMA ports per node", "8 RDMA NICs per node", "RDMA", ""])
+@pytest.mark.parametrize("fabric", ["", "roce"])
+def test_ports_of_a_platforms_nics_are_not_so_many_more(words: str, fabric: str) -> None:
+    """BM.GPU4.8 has eight NICs of two ports, each of 100 Gbit/s; and RDMA is RoCE there."""
+    found = platform(
+        accelerator="NVIDIA A100-SXM4-40GB", gpus_per_node=8, nodes=2, ranks=16, fabric=fabric,
+        inter_node=words, machine="OCI BM.GPU4.8",
+    )  # fmt: skip
+    check_network(found.cluster, 8, 200, "roce")
+    assert not any("InfiniBand is taken" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("fabric", ["unknown", "unknown (not stated)", "unknown_internode", "n/a",
+                                    "?", "-", "not stated"])  # fmt: skip
+def test_a_network_that_is_not_known_is_one_that_is_not_stated(fabric: str) -> None:
+    asked = {"accelerator": "H100-SXM5-80GB", "gpus_per_node": 8, "nodes": 2, "ranks": 16}
+    untold = platform(**asked)
+    for words in (fabric, ""):
+        said = platform(**asked, fabric=fabric, inter_node=words)
+        assert [(r.cluster, r.weight) for r in said.readings] == [
+            (r.cluster, r.weight) for r in untold.readings
+        ]
+
+
+@pytest.mark.parametrize(
+    "words", ["hsn0-hsn3", "Slingshot, hsn0,hsn1,hsn2,hsn3", "Slingshot 11 (hsn[0-3])", "hsn0 to 3"]
+)
+def test_interfaces_of_slingshot_are_counted(words: str) -> None:
+    found = platform(accelerator="GH200", gpus_per_node=4, nodes=2, ranks=8, inter_node=words)
+    check_network(found.cluster, 4, 200, "slingshot")
+
+
+@pytest.mark.parametrize(("fabric", "told"), [("", True), ("roce", False), ("ib", False)])
+def test_rdma_is_called_open_only_where_nothing_tells(fabric: str, told: bool) -> None:
+    found = platform(
+        accelerator="H100-SXM5-80GB", gpus_per_node=8, nodes=2, ranks=16, fabric=fabric,
+        inter_node="8 RDMA NICs of 400 Gbit/s",
+    )  # fmt: skip
+    assert ("RDMA may be InfiniBand or RoCE; InfiniBand is taken." in found.notes) == told
+
+
 def test_the_nodes_of_an_nvlink_domain_all_have_nics() -> None:
     """Of a network that nobody tells, one NIC for 72 GPUs is no reading; Ethernet is RoCE there."""
     gb200 = {"accelerator": "GB200", "gpus_per_node": 4, "nodes": 36, "ranks": 144}
@@ -926,7 +1026,7 @@ def test_platforms_have_networks_of_their_own(
 
 def test_another_generation_of_pcie_than_the_machines_is_told() -> None:
     said = [
-        platform(accelerator="RTX 5090", gpus_per_node=8, intra_node=f"PCIe {n}.0 x16").notes
+        platform(accelerator="RTX 4090", gpus_per_node=8, intra_node=f"PCIe {n}.0 x16").notes
         for n in (4, 5)
     ]
     told = "PCIe 5 is stated, and rtx4090-8 has PCIe 4, which is taken."

@@ -176,9 +176,11 @@ def test_a_key_that_is_meant_comes_before_what_is_not_modelled() -> None:
 def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() -> None:
     with pytest.raises(Refused, match="machines with H200-SXM5-141GB: a3-ultra, dgx-h200"):
         load_machine("h200-sxm")
-    nowhere = r"'rtx5090' is a device; machines with it: none; put it into one with cluster\.device"
+    nowhere = (
+        r"'titan-xp' is a device; machines with it: none; put it into one with cluster\.device"
+    )
     with pytest.raises(Refused, match=nowhere):
-        load_machine("rtx5090")
+        load_machine("titan-xp")
     found = "'rtx4090' is a device; machines with it: four-rtx4090, rtx4090-8"
     with pytest.raises(Refused, match=found):
         load_machine("rtx4090")

@@ -537,7 +537,6 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
             "library": ("",),
             "collective": ("", " "),
             "series_id": ("",),
-            "fabric": ("",),
         }.items()
         for value in values
     },
@@ -550,6 +549,16 @@ def test_a_wrong_table_is_refused_with_its_place(write: Write, name: str) -> Non
     with pytest.raises(Refused, match=rf"^table\.csv.*{place}") as caught:
         validate_collectives(write(content))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fabric", ["", "unknown", "n/a"])
+def test_an_empty_cell_on_the_network_is_one_that_states_nothing(write: Write, fabric: str) -> None:
+    rows = [_row(fabric=one, nodes=2, ranks=16) for one in ("not stated", fabric)]
+    stated, found = validated_collectives(write(rows)).predictions()
+    assert [found[key] for key in ("status", "predicted", "low", "high")] == [
+        stated[key] for key in ("status", "predicted", "low", "high")
+    ]
+    assert stated["status"] == "predicted"
 
 
 def test_a_row_that_contradicts_itself_is_refused_and_the_others_are_answered(write: Write) -> None:

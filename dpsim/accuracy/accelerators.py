@@ -29,6 +29,8 @@ _GIB = 2.0**30
 #: the least share that is shown where boards of several sizes bear the name, which have HBM: 31.7
 #: of 32 GiB of V100, 39.4 of 40 of A100, 93.6 of 94 of H100 (topologies/devices)
 _CLOSE = 0.95
+#: likeness in spelling from which on a device may be meant
+_ALIKE = 0.7
 #: forms of a board
 MODULE, CARD = "module", "card"
 
@@ -131,7 +133,8 @@ def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
     ):
         what = told.accelerator[:60]
         raise Refused(f"{what!r} is a PCIe card, which no NVSwitch joins", ("accelerator",))
-    form = own or inner or (MODULE if told.modules else None)
+    told_apart = told.modules or words.named_modules.search(told.accelerator)
+    form = own or inner or (MODULE if told_apart else None)
     if family is words.any_gpu:
         return _unstated(family, form, told, asked)
     forms = {board.form for board in family.boards if board.form}
@@ -216,7 +219,10 @@ def _unstated(family: Family, form: str | None, told: HardwareText, asked: Inqui
 
 
 def _unknown(text: str) -> str:
-    known = sorted({b.device for f in vocabulary().accelerators.families for b in f.boards})
-    plain = text.replace("nvidia", "").replace("amd", "").strip().replace(" ", "-")
-    near = difflib.get_close_matches(plain, known, 4, 0.3) or known[:4]
-    return f"no accelerator known in {text[:60]!r}; the nearest are {', '.join(near)}"
+    """That nothing is known of `text`, with what is spelt like one of its names."""
+    known = {b.device for f in vocabulary().accelerators.families for b in f.boards}
+    plain = {device.replace("-", ""): device for device in sorted(known)}
+    said = re.sub(r"[\s_-]|nvidia|amd|geforce|radeon|instinct|tesla|quadro", "", text)
+    near = [plain[one] for one in difflib.get_close_matches(said, plain, 4, _ALIKE)]
+    told = f"no accelerator known in {text[:60]!r}"
+    return f"{told}; the nearest are {', '.join(near)}" if near else f"{told}, nor one like it"

@@ -35,6 +35,12 @@ from dpsim.accuracy.words import NetworkWords, vocabulary
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 #: names of one adapter after another
 _ADAPTERS = re.compile(r"\bmlx5_\d+(?::\d)?(?: ?, ?mlx5_\d+(?::\d)?)+", re.IGNORECASE)
+#: names of a Slingshot node's interfaces, as the first and the last or one after another
+_HSN = re.compile(
+    r"\bhsn(\d) ?(?:-|–|to|\.\.\.?) ?(?:hsn)?(\d)\b|\bhsn\[(\d)-(\d)\]|"
+    r"\bhsn\d(?: ?, ?hsn\d)+",
+    re.IGNORECASE,
+)
 _FACTOR = re.compile(r"⟨rate⟩ {0,2}[x×*]|[x×*] {0,2}⟨rate⟩")
 _SEPARATOR = re.compile(r"[;|,\n+&]|\band\b| / (?!\s*(?:nic|gpu|port|node|server|s\b))")
 
@@ -50,6 +56,7 @@ def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     inner: list[str] = []
     benchmark = False
     plain = _ADAPTERS.sub(lambda names: f"{names[0].count('mlx5')}x", _THOUSANDS.sub("", text))
+    plain = _HSN.sub(_interfaces, plain)
     for part, ends in _parts(words.label.sub(r"\1;", affirmed(plain))):
         part = BRACKETS.sub(_but(words.benchmark), part)
         low = part.lower()
@@ -59,6 +66,13 @@ def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
             side.append(part)
         benchmark = benchmark and not ends
     return in_use(outer), tuple(inner)
+
+
+def _interfaces(names: re.Match[str]) -> str:
+    """So many NICs as the `names` of interfaces are: hsn0-hsn3 are four."""
+    ends = [int(end) for end in names.groups() if end]
+    count = ends[1] - ends[0] + 1 if ends else names[0].lower().count("hsn")
+    return f"{count} hsn nics" if count > 0 else names[0]
 
 
 def _but(words: re.Pattern[str]) -> Callable[[re.Match[str]], str]:

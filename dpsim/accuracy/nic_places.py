@@ -21,9 +21,9 @@ def of_nodes(machine: Machine) -> bool:
     return machine.gpus_per_node > LARGEST_SERVER and not isinstance(machine.node, Torus)
 
 
-def situation(fabric: str, machine: Machine) -> str:
-    """Whose weights hold: those of nodes of eight GPUs with a NIC for every one or two, but of a
-    table of collectives that says its network to be unknown, which is about that very network."""
-    known = not (fabric.lower().startswith("unknown") or isinstance(machine.node, Torus))
+def situation(machine: Machine) -> str:
+    """Whose weights hold: those of nodes of eight GPUs with a NIC for every one or two, or others,
+    to which slices of TPUs belong."""
     gpus = machine.gpus_per_node
-    return "full" if known and FULL <= gpus <= 2 * machine.nics_per_node else "other"
+    full = not isinstance(machine.node, Torus) and FULL <= gpus <= 2 * machine.nics_per_node
+    return "full" if full else "other"

@@ -10,6 +10,7 @@ from dpsim.accuracy.asking import answer
 from dpsim.accuracy.grammar import chosen, networks
 from dpsim.accuracy.link_phrase import LinkPhrase
 from dpsim.accuracy.link_rates import NODE, LinkRate
+from dpsim.accuracy.network_text import NetworkText, of_fabric, told_kind
 from dpsim.accuracy.nic_places import of_nodes, one_each, situation
 from dpsim.accuracy.questions import Inquiry
 from dpsim.accuracy.rules import first
@@ -46,36 +47,6 @@ class Nics:
         }
 
 
-@dataclass(frozen=True)
-class NetworkText:
-    """What a table says of the network.
-
-    fabric  one word for what the data crossed
-    parts   the parts of the text on the network; `every` is all that is said of the machine
-    total   line rate of all NICs of a node together [Gbit/s]; None: not stated as a number
-    named   whether the text names the platform
-    asked   whether the network is in use, so that what is open about it matters
-    share   nodes of the table's in one of the machine's, whose NICs the text counts
-    """
-
-    fabric: str
-    parts: tuple[str, ...]
-    every: str
-    total: float | None
-    named: bool
-    asked: bool = True
-    share: float = 1.0
-
-    def of_a_node(self, share: float, named: bool) -> NetworkText:
-        """The same for a machine of which one node is `share` of the table's."""
-        total = None if self.total is None else self.total * share
-        return replace(self, total=total, named=named, share=share)
-
-    @property
-    def text(self) -> str:
-        return " ; ".join(part.strip() for part in self.parts)
-
-
 def fabric_whole(told: NetworkText, gpus: int) -> float | None:
     """What the NICs of a node carry together [Gbit/s], as far as the words alone tell."""
     if told.total is not None:
@@ -97,8 +68,8 @@ def nics_of(
     """
     own, gpus = _own(machine), machine.gpus_per_node
     read = _settled(_read(told, gpus, notes), told, asked)
-    notes += [read.note] if read.note else []
-    kind = _told_kind(told, read)
+    kind = told_kind(told, read)
+    notes += [read.note] if read.note and kind == read.kind != of_fabric(told).joined_by else []
     if not read.numbers and told.total is None:
         found = _untold(told, machine, Usual(own, usual), kind, notes, asked)
         if found is None or not (one_each(machine, own.count) or of_nodes(machine)):
@@ -121,7 +92,8 @@ def nics_of(
         kind = _rdma(kind, read, told, whole, notes)
     platform = told.named and kind == own.kind and read.count is None
     each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
-    nics = _split(whole, read, each, most, notes)
+    counted = replace(read, count=read.count * gpus) if read.count and read.each_gpu else read
+    nics = _split(whole, counted, each, most, notes)
     rate = whole / nics if told.total is not None else _line_rate(whole, nics, notes)
     return Nics(nics, rate, kind)
 
@@ -145,9 +117,12 @@ def _bare(
 ) -> Nics | None:  # fmt: skip
     """The NICs that a platform or `machine` has, where no count and no rate is told."""
     words, own = vocabulary().network, _own(machine)
-    if read.count is not None or read.rate is not None or told.total is not None:
+    if read.rate is not None or told.total is not None:
         return None
-    if (listed := first(words.platforms, told.every)) is not None:
+    listed = first(words.platforms, told.every)
+    if read.count is not None and not (listed and _ports_of(listed.nics, read)):
+        return None
+    if listed is not None:
         port = min(read.nominal or listed.gbits, listed.gbits)
         notes.append(f"{listed.nics} x {port:g} Gbit/s per node: {listed.source}.")
         its = _rdma(kind or listed.kind or own.kind, read, told, listed.nics * port, notes)
@@ -157,6 +132,12 @@ def _bare(
         notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
         return own
     return None
+
+
+def _ports_of(nics: int, read: LinkPhrase) -> bool:
+    """Whether what is counted are the ports of so many NICs: 16 of 8 that have two each."""
+    count = read.count or 0
+    return not read.each_gpu and count > nics and count % nics == 0
 
 
 def _require_possible(
@@ -192,7 +173,8 @@ def _read(told: NetworkText, gpus: int, notes: list[str]) -> LinkPhrase:
     """The network that carries what GPUs exchange, as the text tells it."""
     phrases = networks(told.parts)
     found = chosen(phrases, told.total, gpus, notes)
-    if told.share > 1 and found.count is not None and found.count < gpus:
+    each_gpu = found.each_gpu or (found.per_gpu and found.times)
+    if told.share > 1 and found.count is not None and found.count < gpus and not each_gpu:
         found = replace(found, count=round(found.count * told.share))
     rate, nominal = found.rate, found.nominal
     if told.share > 1 and rate and rate.of == NODE:
@@ -229,20 +211,6 @@ def _settled(read: LinkPhrase, told: NetworkText, asked: Inquiry) -> LinkPhrase:
     if rate and open_ and answer("together", asked) == "all":
         return replace(read, rate=replace(rate, of=NODE))
     return read
-
-
-def _told_kind(told: NetworkText, read: LinkPhrase) -> NetworkKind | None:
-    """What the nodes are joined by, as the text or the platform that it names has it."""
-    known = first(vocabulary().network.platforms, told.every)
-    return _by_fabric(told, read) or (known.kind if known else None)
-
-
-def _by_fabric(told: NetworkText, read: LinkPhrase) -> NetworkKind | None:
-    """What the nodes are joined by; the column `fabric` is asked first, then the text."""
-    of_fabric = next(iter(networks((told.fabric,))), LinkPhrase())
-    if of_fabric.sockets:
-        return replace(of_fabric.filled(replace(read, count=None)), sockets=True).joined_by
-    return of_fabric.joined_by or read.joined_by
 
 
 def _usual_kind(
@@ -330,7 +298,7 @@ def _untold(
     its = told.named or own.kind not in ("ethernet", "gvnic")
     nics = own if its else Nics(1, usual.rate, kind)
     open_ = told.asked and not told.named and nics.count > 1 and not one_each(machine, own.count)
-    if open_ and answer("speed", asked, situation(told.fabric, machine)) == "one":
+    if open_ and answer("speed", asked, situation(machine)) == "one":
         nics = Nics(1, own.gbits, own.kind)
     where = f"as in {machine.name}" if nics.gbits == own.gbits else "is taken"
     notes.append(f"{unstated} {nics.count} x {nics.gbits:g} Gbit/s {where}.")
@@ -344,7 +312,7 @@ def _asked_network(
     where nothing crosses it."""
     if told.named or not told.asked:
         return None
-    use = answer("network", asked, situation(told.fabric, machine))
+    use = answer("network", asked, situation(machine))
     if use == "tcp":
         return Nics(1, min(usual.rate, 100.0), "ethernet")
     return Nics(1, usual.rate, usual.own.kind) if use == "one" else None

@@ -33,7 +33,8 @@ from dpsim.accuracy.denials import (
     told_inside,
 )
 from dpsim.accuracy.grammar import networks, sides
-from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
+from dpsim.accuracy.network_text import NetworkText
+from dpsim.accuracy.nics import fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
 from dpsim.accuracy.slices import chips_of, joined, of_chips
@@ -43,6 +44,7 @@ from dpsim.accuracy.wirings import (
     note_generation,
     require_form,
     require_own_links,
+    staged,
     stated_generation,
 )
 from dpsim.accuracy.words import Board, Family, vocabulary
@@ -233,8 +235,8 @@ def _require_told_wiring(name: str, told: HardwareText) -> None:
         message = f"no machine known with {told.accelerator[:60]!r} in a node wired like this"
         raise Refused(message, ("intra_node",))
     alone = (told.gpus or 2) == 1 or told.ranks == 1
-    staged = node is not None and node.wiring.startswith("staged")
-    if vocabulary().nodes.no_peers.search(told.inside) and not (staged or alone):
+    by_host = node is not None and node.wiring.startswith("staged")
+    if vocabulary().nodes.no_peers.search(told.inside) and not (by_host or alone):
         raise Refused(
             "GPUs without peer-to-peer are modelled as cards on PCIe alone, and "
             f"{told.accelerator[:60]!r} is wired as in {name}; say PCIe if it is a card",
@@ -329,7 +331,7 @@ def _named_wiring(told: HardwareText, board: Board) -> str | None:
     named = meaning(words.wiring, inside) or meaning(words.wiring, told.accelerator)
     can_stage = any(node.wiring.startswith("staged") for node in nodes_of(board).values())
     if board.form != MODULE and can_stage and words.no_peers.search(inside):
-        return f"staged{min(int(generation), 4)}"
+        return staged(board, generation)
     if named == "dual":
         return f"dual{min(int(generation), 4)}"
     if named == "full":
@@ -358,7 +360,7 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
         way = "pcie"
     elif way == "pcie" and not alone and board.form != MODULE:
         way = "staged" if answer("peers", asked) == "staged" else "pcie"
-    return f"{way}{min(int(generation), 4) if way == 'staged' else generation}"
+    return staged(board, generation) if way == "staged" else f"{way}{generation}"
 
 
 def _generation(told: HardwareText, board: Board) -> str:

@@ -18,6 +18,13 @@ def nodes_of(board: Board) -> dict[str, WiredNode]:
     return {name: words.machines[name] for name in words.fitted[board.fitted]}
 
 
+def staged(board: Board, generation: str) -> str:
+    """The way of wiring through the host's memory over PCIe of a `generation`, or the last one of
+    which such a node is known."""
+    ways = [node.wiring for node in nodes_of(board).values() if node.wiring.startswith("staged")]
+    return f"staged{min(int(generation), max((int(way[-1]) for way in ways), default=4))}"
+
+
 def require_own_links(family: Family, board: Board, told: HardwareText) -> None:
     """Refuse links that no machine known with this `board` has between its GPUs; a card that has
     modules beside it gets a note instead (see `_machine`)."""

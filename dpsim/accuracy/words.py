@@ -62,6 +62,7 @@ class AcceleratorWords:
     any_gpu: Family
     cards: Words
     modules: Words
+    named_modules: Words
     on_pcie: Words
     on_nvlink: Words
     on_switch: Words

@@ -40,6 +40,8 @@ _COUNT, _RATE = Check(1, 2**20), Unit("1", high=1e9)
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
 #: what a spreadsheet takes for the beginning of a formula, where the cell is no number
 _FORMULA = ("=", "+", "-", "@")
+#: what a fabric is of which the cell says nothing
+_UNTOLD = "not stated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +190,7 @@ class _Cells:
             gpus_per_node=per_node,
             nodes=nodes,
             ranks=ranks,
-            fabric=self.text("fabric"),
+            fabric=self.found.get("fabric") or _UNTOLD,
             interconnect=self.found.get("interconnect_stated"),
             machine=self.found.get("machine"),
             library=self.text("library"),
