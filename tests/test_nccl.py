@@ -104,6 +104,15 @@ def test_bare_times_are_the_estimates() -> None:
         assert found == pytest.approx(best, rel=1e-9)
 
 
+@pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter"])
+def test_switches_of_a_rack_carry_out_one_pass_of_at_most_32_ranks(operation: str) -> None:
+    """NVIDIA/nccl src/enqueue.cc: NCCL_MAX_NVLS_ARITY; all-reduces of more have 32 heads."""
+    rack = machine("gb200-nvl72")
+    plans = {n: Nccl().plan(operation, range(n), 2.0**20, rack) for n in (32, 33, 72)}
+    assert [plans[n].algorithm.split()[0] for n in (32, 33, 72)] == ["nvls", "ring", "ring"]
+    assert chosen(rack, 2.0**20).startswith("nvls")
+
+
 def test_what_is_chosen_depends_on_size_machine_and_version() -> None:
     hopper, nodes = machine("dgx-h100"), machine("dgx-h100", 4)
     assert chosen(hopper, 1e3) == "ring ll"

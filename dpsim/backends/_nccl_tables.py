@@ -91,6 +91,9 @@ RING_LL128_CHANNEL = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3)
 TREE_LL128_CHANNEL = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 TREE_CHANNEL = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 NVLS_TREE_CHANNEL = (*TREE_CHANNEL[:2], (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
+#: most GPUs whose parts NVSwitches add; with more there are no all-gathers and reduce-scatters in
+#: them (src/include/device.h, NCCL_MAX_NVLS_ARITY; src/enqueue.cc, since 2.25)
+NVLS_HEADS = 32
 NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
 
 #: what is left of a tree's bandwidth at sizes 64 B, 128 B, … (`treeCorrectionFactor`)

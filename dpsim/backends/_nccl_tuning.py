@@ -128,7 +128,8 @@ class Tuning:
         if not graph.switched or graph.arch < 2 or graph.per_node < 2:
             return False
         if algorithm == "nvls":
-            return version >= tables.NVLS and graph.nodes == 1 and operation not in ROOTED
+            possible = version >= tables.NVLS and graph.nodes == 1 and operation not in ROOTED
+            return possible and (operation == "all_reduce" or graph.ranks <= tables.NVLS_HEADS)
         return version >= tables.NVLS_TREES and graph.nodes > 1 and operation == "all_reduce"
 
     def _ll128(self) -> bool:
@@ -192,7 +193,7 @@ class Tuning:
 
     def _in_network(self, operation: str, algorithm: str) -> float:
         graph = self.graph
-        n, heads = graph.ranks, min(32, graph.per_node)
+        n, heads = graph.ranks, min(tables.NVLS_HEADS, graph.per_node)
         inside = tables.NVLS_EFFICIENCY[graph.arch] * (heads - 1) / heads
         inside *= self._head_speed()
         passes = _PASSES[operation]
@@ -221,7 +222,7 @@ class Tuning:
 
     def _head_speed(self) -> float:
         """GB/s per head: what the GPU's NVLinks carry, shared out over the heads."""
-        heads = min(32, self.graph.per_node)
+        heads = min(tables.NVLS_HEADS, self.graph.per_node)
         return self.graph.local_bandwidth / heads
 
     # -- latency --------------------------------------------------------------------------------
