@@ -661,13 +661,31 @@ def test_pairs_with_equal_links_take_the_same_time_and_are_worked_out_once() -> 
 
 
 def test_more_than_two_ranks_each_send_to_the_next() -> None:
-    """As sendrecv_perf does: on a switch no slower than one message alone."""
+    """As sendrecv_perf does: on a switch large ones are no slower than one message alone."""
     topology = machine("dgx-a100", 1)
-    every = Nccl().plan("send", world(topology), 1e8, topology)
+    every = Nccl().plan("send", world(topology), 1e9, topology)
     assert every.seconds == pytest.approx(
-        Nccl().plan("send", (0, 1), 1e8, topology).seconds, rel=1e-12
+        Nccl().plan("send", (0, 1), 1e9, topology).seconds, rel=1e-12
     )
     assert len(links_of(every)) == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "mib", "measured"),
+    # xxrjun/nccl-tests-cluster at 455de4f8, and li-plus/playground cuda/bw.md [us]
+    [
+        ("dgx-h100", 8, 32, 422.2), ("dgx-h100", 8, 64, 820.2), ("dgx-h100", 8, 128, 825.7),
+        ("dgx-h100", 8, 256, 896.4), ("dgx-h100", 4, 32, 225.0), ("dgx-h100", 4, 64, 426.5),
+        ("dgx-h100", 4, 128, 824.3), ("dgx-h100", 4, 256, 896.6), ("dgx-a100", 8, 128, 1211.2),
+        ("dgx-a100", 8, 256, 1423.3),
+    ],
+)  # fmt: skip
+def test_sends_of_a_large_group_go_by_few_channels(
+    name: str, ranks: int, mib: int, measured: float
+) -> None:
+    """Twice as many bytes take no longer where NCCL splits them over twice as many channels."""
+    plan = Nccl().plan("send", range(ranks), mib * 2.0**20, machine(name))
+    assert plan.seconds * 1e6 == pytest.approx(measured, rel=0.04)
 
 
 @pytest.mark.parametrize("gpus", [2, 4, 8])

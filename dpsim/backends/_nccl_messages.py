@@ -12,7 +12,9 @@ h       a fitted time for the handshakes of Simple inside a node, once messages 
         of the part that stays on its rank, at a fitted rate, where all ranks are on one node
 X       bytes over the busiest link at its nominal bandwidth, over the fitted share of it that
         messages reach on that kind of link, which between nodes falls with their number as for
-        other collectives; with sockets no more than a rate per TCP connection, two a peer
+        other collectives; with sockets no more than a rate per TCP connection, two a peer; of
+        ranks on one NVSwitch that all send to the next no more than the channels carry that NCCL
+        gives a message of that size in a group of so many
 
 Not modelled: the order of rounds, and chunks (128 or 512 KiB), which fill a path in microseconds.
 Constants as in `_nccl_time`; for kinds of links whose messages nobody published, they are those of
@@ -21,6 +23,7 @@ other collectives there (floor, share), or of other kinds, with the error that t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import permutations, product
 
@@ -51,6 +54,14 @@ _LL_LIMIT = 16384
 #: what fits into the command that a Slingshot NIC takes instead of fetching it, unrestricted
 #: delivery [B]: `inject_size` of ofiwg/libfabric prov/cxi/src/cxip_attr.c
 _COMMAND = 192
+#: channels that a group has for its messages on NVSwitches, and the largest part of a message [B]
+#: that does not go by twice as many (NVIDIA/nccl 2.30.7 src/enqueue.cc, scheduleP2pTasksToPlan and
+#: addP2pToPlan: 32 chunks of 512 KiB)
+_CHANNELS, _PART = 32, 16 << 20
+#: what such a channel carries [B/s], by compute capability: sendrecv_perf of four and eight H100 at
+#: 64 MiB (xxrjun/nccl-tests-cluster at 455de4f8: 157.4 GB/s over 8, 81.8 over 4), and of eight A100
+#: at 128 MiB (li-plus/playground cuda/bw.md: 110.8 GB/s over 8)
+_CARRIED = {80: 13.9e9, 90: 20.4e9}
 #: connections to a peer over the network (NVIDIA/nccl 2.30.7 src/graph/paths.cc)
 _CONNECTIONS = 2
 #: ranks up to which every pair of an exchange is looked at; beyond, how many shifts of the nodes
@@ -67,6 +78,7 @@ class Messages:
     kept              bytes that a rank copies to itself, where that takes time
     home, away        kinds of links that join ranks of a node, and nodes; "": none
     hosted            NICs don't reach the GPUs' memory
+    channels          that carry a message at least, of `carried` [B/s] each; 0: not known
     """
 
     traffic: Traffic
@@ -78,6 +90,8 @@ class Messages:
     away: str
     nodes: int
     hosted: bool = False
+    channels: int = 0
+    carried: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -111,10 +125,19 @@ def predicted(fitted: Constants, messages: Messages, size: float, sockets: int) 
     if away in SOCKETS:
         flows = _CONNECTIONS * sockets * max(messages.between, 1)
         transfer = max(transfer, size * traffic.nic / (flows * fitted.of(away, "flow")))
+    if messages.carried:
+        transfer = max(transfer, size / (_spread(messages.channels, size) * messages.carried))
     latency = _handling(fitted, messages, size * messages.part)
     if messages.kept:
         latency += size * messages.kept / fitted.of(messages.home, "message_copy")
     return Time(fitted.of(messages.kind, "message_floor"), latency, transfer, share, busiest)
+
+
+def _spread(channels: int, size: float) -> int:
+    """By how many channels a message of `size` bytes goes, at least so many."""
+    while channels < _CHANNELS and size > channels * _PART:
+        channels *= 2
+    return channels
 
 
 def _handling(fitted: Constants, messages: Messages, part: float) -> float:
@@ -156,7 +179,19 @@ def _shift(ranks: Ranks, topology: Topology) -> Messages:
     nodes = len(members_of(ranks, topology).nodes)
     apart = int(nodes > 1)
     hosted = not topology.gpudirect
-    return Messages(traffic, 1 - apart, apart, 1.0, 0.0, home, away, nodes, hosted)
+    sent = Messages(traffic, 1 - apart, apart, 1.0, 0.0, home, away, nodes, hosted)
+    carried = _CARRIED.get(topology.compute_capability, 0.0) if home == "nvswitch" else 0.0
+    if apart or len(ranks) == 2:
+        return sent
+    return replace(sent, channels=_least(len(ranks)), carried=carried)
+
+
+def _least(ranks: int) -> int:
+    """Channels of a message in a group of so many that have them all together."""
+    found = _CHANNELS
+    while found * ranks > _CHANNELS and found > 1:
+        found //= 2
+    return found
 
 
 # -- everybody to everybody -----------------------------------------------------------------------
