@@ -110,8 +110,7 @@ class Tuning:
         return max(1, (2 if doubled else 1) * graph.channels // max(graph.nics, 1))
 
     def allowed(self, operation: str, algorithm: str, protocol: str, *, exact: bool) -> bool:
-        """Whether NCCL has this pair (`tuning.cc`, enabled algorithms and protocols); `exact`: this
-        protocol was asked for."""
+        """Whether NCCL has this pair (`tuning.cc`); `exact`: this protocol was asked for."""
         if protocol == "ll128" and (self.version < tables.LL128 or not (exact or self._ll128())):
             return False
         if algorithm in ("ring", "tree"):
@@ -128,8 +127,8 @@ class Tuning:
         if not graph.switched or graph.arch < 2 or graph.per_node < 2:
             return False
         if algorithm == "nvls":
-            possible = version >= tables.NVLS and graph.nodes == 1 and operation not in ROOTED
-            return possible and (operation == "all_reduce" or graph.ranks <= tables.NVLS_HEADS)
+            few = operation == "all_reduce" or graph.ranks <= tables.NVLS_HEADS
+            return version >= tables.NVLS and graph.nodes == 1 and operation not in ROOTED and few
         return version >= tables.NVLS_TREES and graph.nodes > 1 and operation == "all_reduce"
 
     def _ll128(self) -> bool:
