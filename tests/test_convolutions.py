@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from asked import predicted
 from eager_blocks import Dispatched
 from torch import nn
 
@@ -22,6 +23,13 @@ from dpsim.models.section import make
 from dpsim.predict.unused import unused
 
 IMAGES = 4
+RUN: dict[str, Any] = {
+    "model": {"name": "resnet50"},
+    "cluster": {"machine": "dgx-a100", "ranks": 8},
+    "strategy": {"kind": "ddp"},
+    "precision": {"parameters": "fp32", "compute": "fp16"},
+    "batch": {"per_device": 256},
+}
 
 
 def block(name: str) -> list[Layer]:
@@ -109,14 +117,7 @@ def test_convolutions_take_turns_with_what_follows_them() -> None:
 
 
 def case(**changes: Any) -> Case:
-    data = {
-        "model": {"name": "resnet50"},
-        "cluster": {"machine": "dgx-a100", "ranks": 8},
-        "strategy": {"kind": "ddp"},
-        "precision": {"parameters": "fp32", "compute": "fp16"},
-        "batch": {"per_device": 256},
-    }
-    return Case(load({**data, **changes}, Path(), "test").points[0], Path())
+    return Case(load({**RUN, **changes}, Path(), "test").points[0], Path())
 
 
 def seconds(**changes: Any) -> float:
@@ -325,3 +326,20 @@ def test_a_copy_is_two_kernels_for_each_pass_of_a_convolution() -> None:
 def test_a_layout_of_what_has_none_is_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Refused, match=why):
         _ = case(**{"execution": {"channels_last": True}, **changes}).model
+
+
+def test_the_layout_of_images_is_told_where_it_counts() -> None:
+    """Once, where nothing says it; and where it changes nothing."""
+    first = "images lie with channels first"
+    own = {"parameters": "fp32", "compute": "fp32"}
+
+    def said(**keys: Any) -> str:
+        return " ".join(predicted({**RUN, **keys}).warnings)
+
+    assert first in said()
+    assert first not in said(execution={"channels_last": True})
+    assert first not in said(strategy={"kind": "mirrored"})
+    assert first not in said(precision=own)
+    assert "execution.channels_last changes nothing" in said(
+        precision=own, execution={"channels_last": True}
+    )

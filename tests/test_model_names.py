@@ -34,7 +34,9 @@ def test_what_is_bundled_is_found(name: str, bundled: str) -> None:
 
 
 def test_another_number_of_parameters_is_another_model() -> None:
-    """GPT-2 of 1.5 billion is no small one, and is played by its size."""
+    """GPT-2 of 1.5 billion is no small one, and is played by its size; 13 is not 1.3."""
+    for name in ("OPT-13B", "facebook/opt-13b", "Qwen 25 7b"):
+        assert chosen(name)["name"] == "transformer"
     assert chosen("GPT-2", parameters=1.24e8)["huggingface"] == "gpt2"
     assert chosen("GPT-2", parameters=1.5e9)["name"] == "transformer"
 
@@ -63,10 +65,19 @@ def test_sizes_of_translators() -> None:
         ("Stable Diffusion 2 UNet (512x512)", "", 512), ("SD 2.1", "text to image, 256 px", 256),
         ("Stable Diffusion 2.1 base", "", 512), ("Stable Diffusion v2", "", None),
         ("ResNet-50", "ImageNet 288x288", 288), ("ResNet-50", "ImageNet", None),
+        ("DenseNet-201", "288x288", 288), ("EfficientNet-B7 600x600", "", 600),
+        ("ResNet-50", "3x256x256", 256), ("Stable Diffusion v2", "64x64 latents", None),
+        ("ResNet-50", "on 128x128 GPUs", None),
     ],
 )  # fmt: skip
 def test_pixels_are_read(name: str, task: str, pixels: int | None) -> None:
     assert chosen(name, task).get("image_size") == pixels
+
+
+def test_a_length_that_nobody_says_has_positions() -> None:
+    """GPT-2 XL has 1,024."""
+    assert chosen("GPT-2 XL")["sequence_length"] == 1024
+    assert chosen("Llama-3.2-3B")["sequence_length"] == 2048
 
 
 def test_what_nobody_knows_is_refused() -> None:

@@ -16,6 +16,8 @@ from rows import LLAMA, measured
         ({**LLAMA, "strategy": "LoRA + DDP", "framework": "PyTorch (fsdp_qlora)"}, "ddp"),
         ({**LLAMA, "strategy": "QLoRA + FSDP", "framework": "PyTorch (fsdp_qlora)"}, "fsdp"),
         ({**LLAMA, "strategy": "DDP + ZeRO-1"}, "zero"),
+        ({"strategy": "DDP", "framework": "Horovod 0.28"}, "horovod"),
+        ({**LLAMA, "strategy": "DDP", "framework": "DeepSpeed 0.9 ZeRO-3"}, "zero"),
     ],
 )
 def test_a_strategy_is_what_its_own_column_says(
@@ -32,9 +34,10 @@ def test_four_bits_beside_adapters_are_told(tmp_path: Path) -> None:
 
 def test_an_exchange_by_mpi_is_told(tmp_path: Path) -> None:
     by_mpi = measured(tmp_path, strategy="Horovod all-reduce (IntelMPI)")
-    by_nccl = measured(tmp_path, strategy="Horovod all-reduce (NCCL, launched by Open MPI)")
     assert "an exchange by MPI is played as NCCL's" in " ".join(by_mpi.notes)
-    assert "by MPI" not in " ".join(by_nccl.notes)
+    for detail in ("NCCL, launched by Open MPI", "mpirun -np 8", "Open MPI 4.0 launcher"):
+        other = measured(tmp_path, strategy="Horovod", strategy_detail=detail)
+        assert "by MPI" not in " ".join(other.notes)
 
 
 def test_words_are_taken_for_tokens(tmp_path: Path) -> None:
@@ -52,3 +55,10 @@ def test_torchtitan_runs_its_own_kernels_since_torch_fused_its_norms(tmp_path: P
 
     assert code("2025-11") == "torchtitan"
     assert code("2025-06") is None
+
+
+@pytest.mark.parametrize("model", ["Qwen3-30B-A3B", "Mixtral 8x7B"])
+def test_torchtitan_s_experts_run_as_transformers_do(tmp_path: Path, model: str) -> None:
+    cells = {**LLAMA, "framework": "torchtitan", "strategy": "FSDP", "data_date": "2025-11"}
+    found = measured(tmp_path, **{**cells, "model": model})
+    assert found.data["execution"] == {"compile": False}

@@ -28,6 +28,13 @@ from rows import BERT, measured
         ({**BERT, "framework": "PaddlePaddle 2.5"}, "tf32"),
         ({**BERT, "framework": "JAX"}, "tf32"),
         ({"precision": "FP16 mixed"}, "fp16"),
+        ({"accelerator": "MI300X"}, "fp32"),  # which has no cuDNN
+        ({"framework": "PyTorch 2.1 (TF32 disabled)"}, "fp32"),
+        ({"strategy_detail": "TF32 off"}, "fp32"),
+        ({**BERT, "framework": "PyTorch 2.0, Ubuntu 22.04"}, "fp32"),
+        ({**BERT, "framework": "PyTorch 2.1 + NVIDIA Apex"}, "fp32"),
+        ({**BERT, "framework": "PyTorch-1.10"}, "tf32"),
+        ({"model": "DLRM", "params_m": "540", "task": "recommendation"}, "fp32"),
     ],
 )
 def test_fp32_is_what_the_framework_multiplies(
@@ -42,6 +49,12 @@ def test_fp32_is_what_the_framework_multiplies(
         ({}, False),
         ({"framework": "PyTorch 2.2, channels_last"}, True),
         ({"strategy_detail": "NHWC"}, True),
+        ({"strategy_detail": "channels_last=False"}, False),
+        ({"strategy_detail": "no torch.compile"}, False),
+        ({"framework": "PyTorch 1.13 (tf.data loader)"}, False),
+        ({"framework": "PyTorch (PaddleDetection port)"}, False),
+        ({"framework": "TF 1.13"}, False),
+        ({"framework": "TensorFlow 2.4", "precision": "mixed FP16/FP32"}, True),
         ({"framework": "TensorFlow 2.4"}, True),
         ({"framework": "TensorFlow 1.13.1"}, False),
         ({"framework": "TensorFlow 2.4", "precision": "FP32"}, False),

@@ -133,8 +133,7 @@ def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
     ):
         what = told.accelerator[:60]
         raise Refused(f"{what!r} is a PCIe card, which no NVSwitch joins", ("accelerator",))
-    told_apart = told.modules or words.named_modules.search(told.accelerator)
-    form = own or inner or (MODULE if told_apart else None)
+    form = own or inner or (MODULE if told.modules else None)
     if family is words.any_gpu:
         return _unstated(family, form, told, asked)
     forms = {board.form for board in family.boards if board.form}

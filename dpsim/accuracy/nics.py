@@ -120,7 +120,7 @@ def _bare(
     if read.rate is not None or told.total is not None:
         return None
     listed = first(words.platforms, told.every)
-    if read.count is not None and not (listed and _ports_of(listed.nics, read)):
+    if read.count is not None and not (listed and _ports_of(listed.nics, read, told.text)):
         return None
     if listed is not None:
         port = min(read.nominal or listed.gbits, listed.gbits)
@@ -134,10 +134,10 @@ def _bare(
     return None
 
 
-def _ports_of(nics: int, read: LinkPhrase) -> bool:
-    """Whether what is counted are the ports of so many NICs: 16 of 8 that have two each."""
-    count = read.count or 0
-    return not read.each_gpu and count > nics and count % nics == 0
+def _ports_of(nics: int, read: LinkPhrase, text: str) -> bool:
+    """Whether what is counted are the two ports that each of so many NICs has: 16 of 8."""
+    counted = vocabulary().network.ports.search(text.lower()) is not None
+    return counted and not read.each_gpu and read.count == 2 * nics
 
 
 def _require_possible(
@@ -289,8 +289,8 @@ def _untold(
         return None if of_nodes(machine) else _asked_network(told, machine, usual, asked)
     unstated = "The speed of the network isn't stated;"
     listed = known.kind if known else None
-    its = told.named and own.kind != "infiniband" and listed in (None, "ethernet", "gvnic")
-    slow = not its and not words.fast.search(told.every) and not of_nodes(machine)
+    sells = told.named and own.kind != "infiniband" and listed in (None, "ethernet", "gvnic")
+    slow = not sells and not words.fast.search(told.every) and not of_nodes(machine)
     if kind in ("ethernet", "gvnic") and slow:
         gbits = float(answer("ethernet", asked)) if told.asked else words.slow
         notes.append(f"{unstated} {gbits:g} Gbit/s is taken.")

@@ -39,7 +39,7 @@ class StrategyWords:
     copies_out: Words
     no_overlap: Words
     servers: Words
-    ddp_alone: Words
+    repositories: Words
     by_mpi: Words
     hierarchical: Words
     hybrid: Words

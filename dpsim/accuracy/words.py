@@ -62,7 +62,6 @@ class AcceleratorWords:
     any_gpu: Family
     cards: Words
     modules: Words
-    named_modules: Words
     on_pcie: Words
     on_nvlink: Words
     on_switch: Words
@@ -203,6 +202,7 @@ class NetworkWords:
     to_host: Words
     label: Words
     silent: Words
+    ports: Words
     aside: Words
     tcp: Words
     tcpx: Words

@@ -95,6 +95,11 @@ class ModelWork:
         """Whether it is known how convolutions run, one after the other with all else."""
         return convolutions.is_listed(self.model)
 
+    @property
+    def lies(self) -> bool:
+        """Whether it counts how its images lie."""
+        return self.convolves and convolutions.turns(self.device, self.precision.compute)
+
     @cached_property
     def convolves_in_part(self) -> bool:
         """Whether convolutions are a part of what it multiplies."""

@@ -51,8 +51,9 @@ class Execution:
                  positions; tensorflow: BERT's own code in a graph without XLA, which fuses nothing
     channels_last  images are laid out with channels last, as tensor cores want them; false: with
                  channels first, so that each convolution in 16 bits or tf32 copies what it reads
-                 and writes.  Left out: as the framework does it, torch first, TensorFlow, JAX and
-                 torch.compile last
+                 and writes.  Left out: last with compile: true and with the strategies mirrored,
+                 multi_worker_mirrored, parameter_server, pmap and megatron, whose frameworks lay
+                 them so by themselves; first with all others, torch's (also horovod)
     cuda_graphs  a step is captured once and replayed: the host issues it as a whole, and a kernel
                  takes 1.3 us at least
     """

@@ -39,7 +39,6 @@ PROGRAMS = {
     "broadcast": "broadcast_perf",
     "reduce": "reduce_perf",
     "all_to_all": "alltoall_perf",
-    "send": "sendrecv_perf",
 }
 #: sizes of collectives that are worth timing [B]
 _LEAST = 2.0**20

@@ -36,9 +36,7 @@ def unused(case: Case) -> Iterator[str]:
         yield "parallel.blocking_sends changes nothing: no stages send (parallel.pipeline is 1)"
     yield from (f"strategy.{text}" for text in scenario.strategy.idle(case.model))
     yield from _stays(case)
-    lists = [(one.eager_kernels, one.compiled_kernels) for one in layers if one.convolves]
-    if scenario.execution.compile and lists and all(one == other for one, other in lists):
-        yield "execution.compile changes nothing: no batch normalisation to fuse anything to"
+    yield from _images(case)
     given = all(one.forward is not None for one in layers)
     if dtype in OPERANDS and not given and not any(is_cast(one, dtype) for one in layers):
         yield f"precision.compute: {dtype} is {rest_of(dtype)} here: no layer's products run in it"
@@ -53,6 +51,21 @@ def unused(case: Case) -> Iterator[str]:
         yield (
             "execution.cuda_graphs changes nothing: no layer and no update is held up by launches "
             "(host.launch plays them one by one)"
+        )
+
+
+def _images(case: Case) -> Iterator[str]:
+    """That the kernels of an image network stay what they are."""
+    execution = case.scenario.execution
+    lists = [
+        (one.eager_kernels, one.compiled_kernels) for one in case.model.layers if one.convolves
+    ]
+    if execution.compile and lists and all(one == other for one, other in lists):
+        yield "execution.compile changes nothing: no batch normalisation to fuse anything to"
+    if execution.channels_last is not None and not case.work.lies:
+        yield (
+            "execution.channels_last changes nothing: convolutions want channels last on NVIDIA's "
+            "tensor cores alone, in 16 bits or tf32"
         )
 
 

@@ -91,6 +91,12 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
         if (said := found_of_experts(first)) is not None:
             yield said
+        own, brought = first.scenario.execution, first.scenario.strategy.channels_last
+        if first.work.lies and own.channels_last is None and not (own.compile or brought):
+            yield (
+                "images lie with channels first, as torch has them unless told; "
+                "execution.channels_last: true says that yours lie last"
+            )
         if sliced((first, *good)):
             yield (
                 "several slices: measured steps grew by 2 to 8 % for each doubling of slices "

@@ -45,4 +45,5 @@ def _names() -> dict[str, str]:
 
 
 def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """Letters and figures of `name`, and points between figures: 1.3 is not 13."""
+    return re.sub(r"(?<!\d)\.|\.(?!\d)|[^a-z0-9.]", "", name.lower())

@@ -52,11 +52,12 @@ def executed(
     cluster, words = data["cluster"], vocabulary()
     board = cluster.get("device")
     device = load_device(board) if board else load_machine(cluster["machine"]).device
-    sample = "sequence" if model.language else "image"
+    texts = model.language or model.data.get("sample") == "sequence"
+    sample = "sequence" if texts else "image"
     precision = tensor_float(row, data["precision"], device, sample, notes)
     found: dict[str, Any] = {"precision": precision}
     if not model.language:
-        return found | _of_images(row, model, device, notes)
+        return found | _of_images(row, model, device, precision["compute"], notes)
     if not has_rates(device, precision["compute"]):
         return found
     for keys, more in told(words.attention, date_of(row), row.text):
@@ -70,8 +71,17 @@ def executed(
     known = llama or (not own and "huggingface" in model.data)
     if made and known:
         notes += made[1]
-        found["execution"] = made[0]
+        found["execution"] = _with_code(made[0], {**model.data, **found.get("model", {})})
     return found
+
+
+def _with_code(keys: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """`keys` with torchtitan's code only where it has all layers of `model`."""
+    if keys.get("code") != "torchtitan":
+        return keys
+    blocks = (layer for layer in load(make(model, file=False), Path()).layers if layer.unit)
+    has = all(layer.coded_kernels.torchtitan is not None for layer in blocks)
+    return keys if has else {"compile": False}
 
 
 def _column(row: TrainingRow, name: str) -> str:
@@ -80,9 +90,10 @@ def _column(row: TrainingRow, name: str) -> str:
 
 
 def _of_images(
-    row: TrainingRow, model: ModelChoice, device: Device | None, notes: list[str]
+    row: TrainingRow, model: ModelChoice, device: Device | None, dtype: str, notes: list[str]
 ) -> dict[str, Any]:
-    """The section of an image network, with kernels that are fused or not."""
+    """The section of an image network that computes in `dtype`, with kernels that are fused or not
+    and channels last or first."""
     if not convolutions.has_shares(device):
         return {}
     if not convolutions.is_network(load(make(model.data, file=False), Path())):
@@ -90,7 +101,11 @@ def _of_images(
     rules, words = vocabulary().image_execution, row.text("strategy_detail").lower()
     keys, more = next(told(rules, words, row.text))  # the last one is for all
     said = " | ".join(row.text(name) for name in ("framework", "strategy_detail", "precision"))
-    laid, also = next(told(vocabulary().image_layout, said.lower(), row.text), ({}, []))
+
+    def column(name: str) -> str:
+        return dtype if name == "compute" else row.text(name)
+
+    laid, also = next(told(vocabulary().image_layout, said.lower(), column), ({}, []))
     notes += [*more, *also]
     return {"execution": {**keys, **laid}}
 

@@ -74,8 +74,9 @@ def choose_model(
         return found
     for keys, _ in told(words.images, plain, column):
         return ModelChoice(_in_pixels(keys, f"{plain} {task.lower()}"), False)
-    if own := bundled(plain, parameters, sequence_length):
-        return _by_name(*own, sequence_length)
+    bare = words.pixels.sub("", plain).strip(" ,;()")
+    if own := bundled(bare, parameters or stated_size(plain), sequence_length):
+        return _by_name(*own, sequence_length, f"{plain} {task.lower()}")
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     if words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain)
@@ -84,10 +85,11 @@ def choose_model(
     return _network(plain, name, task, parameters)
 
 
-def _by_name(keys: dict[str, Any], made: Model, tokens: int | None) -> ModelChoice:
+def _by_name(keys: dict[str, Any], made: Model, tokens: int | None, said: str) -> ModelChoice:
     if made.sample != "sequence":
-        return ModelChoice(keys, False)
-    return ModelChoice({**keys, "sequence_length": tokens or _length(made.parameters)}, True)
+        return ModelChoice(_in_pixels(keys, said), False)
+    usual = min(_length(made.parameters), made.tokens)  # some have no positions for more
+    return ModelChoice({**keys, "sequence_length": tokens or usual}, True)
 
 
 def _length(parameters: float | None) -> int:

@@ -18,6 +18,8 @@ from dpsim.machines.devices import Device
 #: how many times fp32's peak convolutions in tf32 with channels first do not gain by: what they
 #: copy is half of their traffic (`dpsim.models.convolutions`)
 _NOT_GAINED = 2.0
+#: the first compute capability with TF32, times ten
+_AMPERE = 80
 #: the columns that may tell blocks which stay in 16 bits
 _COLUMNS = ("precision", "strategy_detail")
 
@@ -52,7 +54,9 @@ def tensor_float(
 ) -> dict[str, Any]:
     """The precision `own` of a row with fp32 as its framework multiplies that on `device`: in tf32
     unless told otherwise, where there are such; `sample`: what a sample of its model is."""
-    if own["compute"] != "fp32" or device is None or "tf32" not in device.peak:
+    if own["compute"] != "fp32" or device is None or device.compute_capability < _AMPERE:
+        return own
+    if "tf32" not in device.peak:
         return own
     gained = device.peak["tf32"] / device.peak.get("fp32", math.inf)
     if sample == "image" and gained <= _NOT_GAINED:
@@ -61,8 +65,8 @@ def tensor_float(
     def column(name: str) -> str:
         return {"date": date_of(row), "sample": sample}.get(name) or row.text(name)
 
-    rules = vocabulary().tensor_float
-    keys, more = next(told(rules, row.text("framework").lower(), column), ({}, []))
+    said = " | ".join(row.text(name) for name in ("framework", "strategy_detail", "precision"))
+    keys, more = next(told(vocabulary().tensor_float, said.lower(), column), ({}, []))
     notes += more
     return {**own, **keys}
 

@@ -31,11 +31,8 @@ def through_servers(row: TrainingRow) -> bool:
 def _said(row: TrainingRow) -> str:
     """What the columns say of the strategy, without what they say that it may be or is not."""
     words = vocabulary().strategies
-    # a repository may have the name of what this row does not run ("fsdp_qlora")
-    ddp = words.ddp_alone.search(row.text("strategy").lower()) is not None
-    columns = [name for name in _COLUMNS if not (ddp and name == "framework")]
-    text = " | ".join(row.text(column) for column in columns).lower()
-    return _affirmed(words.perhaps.sub("", text))
+    text = " | ".join(row.text(column) for column in _COLUMNS).lower()
+    return _affirmed(words.perhaps.sub("", words.repositories.sub("", text)))
 
 
 def _affirmed(text: str) -> str:

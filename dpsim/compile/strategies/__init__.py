@@ -129,7 +129,8 @@ class Strategy:
 
     @property
     def behaves(self) -> bool:
-        """Whether ranks behave, in place of `program`, what one computes in a clock."""
+        """Whether ranks behave, in place of issuing what `program` says; that is then what a rank
+        computes in a clock."""
         return type(self).behave is not Strategy.behave
 
     def behave(self, world: World) -> Behaviour:
@@ -142,11 +143,13 @@ class Strategy:
         return True
 
     def servers_at(self, ranks: int) -> tuple[int | None, ...]:
-        """The servers beside `ranks` workers who behave: whose node each shares, or None."""
+        """The servers beside `ranks` workers, places of their own for those who behave: the rank
+        whose node each shares, None for a node of its own."""
         return ()
 
     def servers_in(self, sites: tuple[str, ...]) -> tuple[int, ...]:
-        """Of several `sites`, that of each server on a node of its own: in turn, or Refused."""
+        """Of several `sites`, the number of that of each server on a node of its own: in turn.
+        Refused where the system's own settings do not go with them."""
         count = sum(seat is None for seat in self.servers_at(1)) if sites else 0
         return tuple(k % len(sites) for k in range(count))
 
@@ -165,7 +168,8 @@ class Strategy:
         return self.exchange(job, None)
 
     def stage_walk(self, job: Job) -> StepWalk | None:
-        """Who issues what replicas of a stage do beside passes; None: `on_stage` says it all."""
+        """Who issues what the replicas of a stage do beside its passes, where that is more than an
+        exchange in the last one; `job` as for `on_stage`.  None: `on_stage` says it all."""
         return None
 
     def accept_stage(self, job: Job) -> None:
@@ -260,14 +264,6 @@ class Strategy:
             return
         keys = {f"strategy.{key}": value for key, value in knobs.items()}
         yield Lighter(what, other, keys, cost)
-
-    def offloading(self, *stages: int) -> Iterator[Lighter]:
-        """DeepSpeed in its place, with optimizer states on the host."""
-        cost = "DeepSpeed in its place; states in the host's memory, updated by its CPUs"
-        for stage in stages:
-            knobs = {"stage": stage, "offload_optimizer": "cpu"}
-            keys = {"strategy": {"kind": "zero", **knobs}}
-            yield Lighter("offloaded", plugins.find("strategies", "zero")(**knobs), keys, cost)
 
     def on_device(self) -> Strategy:
         """The same system with nothing left to the host: what its work costs shows beside it."""
@@ -366,6 +362,15 @@ class TorchVersion(tuple[int, ...]):
 
 Torch = Annotated[TorchVersion, "torch version"]
 TORCH = TorchVersion((2, 13))
+
+
+def offloading(*stages: int) -> Iterator[Lighter]:
+    """DeepSpeed in its place, with optimizer states on the host."""
+    cost = "DeepSpeed in its place; states in the host's memory, updated by its CPUs"
+    for stage in stages:
+        knobs = {"stage": stage, "offload_optimizer": "cpu"}
+        keys = {"strategy": {"kind": "zero", **knobs}}
+        yield Lighter("offloaded", plugins.find("strategies", "zero")(**knobs), keys, cost)
 
 
 CONTRACT = Strategy

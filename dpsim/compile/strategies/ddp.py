@@ -40,7 +40,7 @@ from dpsim.compile.job import (
     state_bytes,
 )
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import TORCH, Folded, Lighter, Rhythm, Strategy, Torch
+from dpsim.compile.strategies import TORCH, Folded, Lighter, Rhythm, Strategy, Torch, offloading
 from dpsim.compile.strategies._ddp_held import held
 from dpsim.compile.strategies._ddp_step import DdpStep
 from dpsim.core import plugins, units
@@ -313,7 +313,7 @@ class Ddp(Strategy):
             fsdp = plugins.find("strategies", "fsdp")(torch=self.torch)
             cost = "parameters are gathered in every pass"
             yield Lighter("system", fsdp, {"strategy": {"kind": "fsdp"}}, cost)
-            yield from self.offloading(1, 3)
+            yield from offloading(1, 3)
 
 
 def assign_buckets(

@@ -35,7 +35,7 @@ from dpsim.compile.groups import Partition, consecutive
 from dpsim.compile.held import Held
 from dpsim.compile.job import Job, state_bytes, summed
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import TORCH, Exchange, Lighter, Strategy, Torch
+from dpsim.compile.strategies import TORCH, Exchange, Lighter, Strategy, Torch, offloading
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._units import Sharers, WrappedUnit, hybrid, shards_of, units_of
@@ -241,7 +241,7 @@ class Fsdp(Strategy):
         if self.shard is not None:
             yield from self.changed("sharded", "gathers cross all nodes", shard=None)
         if not split:
-            yield from self.offloading(3)
+            yield from offloading(3)
 
     def sums(self, *, piped: bool) -> GradientSums | None:
         """Whole gradients in what is reduced; where every micro-batch is reduced, shards."""

@@ -31,7 +31,7 @@ from dpsim.compile.held import Held
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
-from dpsim.compile.strategies import Exchange, Lighter, Strategy
+from dpsim.compile.strategies import Exchange, Lighter, Strategy, offloading
 from dpsim.compile.strategies._fsdp1_step import Fsdp1Step
 from dpsim.compile.strategies._fsdp2_step import Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
@@ -218,7 +218,7 @@ class Fsdp1(Strategy):
             cost = "parameters are gathered in every pass"
             yield from self.changed("sharded", cost, sharding_strategy="FULL_SHARD", shard=None)
         if not split:
-            yield from self.offloading(3)
+            yield from offloading(3)
 
     def sums(self, *, piped: bool) -> GradientSums | None:
         """Whole gradients in what was gathered; where every micro-batch is reduced, shards."""
