@@ -273,6 +273,21 @@ def test_json_is_judged_as_text_is(cli: Cli) -> None:
     assert code == 0
 
 
+@pytest.mark.parametrize("wrong", [5, "5"])
+@pytest.mark.parametrize("place", ["in_place", "out_of_place"])
+def test_wrong_results_in_json_are_suspicious(
+    cli: Cli, tmp_path: Path, place: str, wrong: int | str
+) -> None:
+    told = json.loads((ROOT / "tests" / "data" / "files" / "nccl-tests.json").read_text())
+    for row in told["results"]:
+        row[place]["nwrong"] = wrong
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(told))
+    code, out, _ = cli("check-nccl", str(path), "--cluster", "dgx-h100")
+    assert code == 1
+    assert "have wrong results" in " ".join(out.split())
+
+
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "normal"), (4.0, "low")])
 @pytest.mark.parametrize("redop", ["none", "sum"])  # what versions of it print
 def test_sends_to_the_next_rank_are_judged(

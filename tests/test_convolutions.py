@@ -321,6 +321,7 @@ def test_a_copy_is_two_kernels_for_each_pass_of_a_convolution() -> None:
             {"compute": {"efficiency": 0.4}, "execution": {"channels_last": True}},
             "compile: false has",
         ),
+        ({"cluster": {"machine": "mi300x-8", "ranks": 8}}, "changes nothing on such devices"),
     ],
 )
 def test_a_layout_of_what_has_none_is_refused(changes: dict[str, Any], why: str) -> None:
@@ -328,10 +329,11 @@ def test_a_layout_of_what_has_none_is_refused(changes: dict[str, Any], why: str)
         _ = case(**{"execution": {"channels_last": True}, **changes}).model
 
 
-def test_the_layout_of_images_is_told_where_it_counts() -> None:
+def test_the_kernels_of_images_are_told_where_they_count() -> None:
     """Once, where nothing says it; and where it changes nothing."""
     first = "images lie with channels first"
     own = {"parameters": "fp32", "compute": "fp32"}
+    slow = {"parameters": "fp32", "compute": "tf32"}
 
     def said(**keys: Any) -> str:
         return " ".join(predicted({**RUN, **keys}).warnings)
@@ -340,6 +342,12 @@ def test_the_layout_of_images_is_told_where_it_counts() -> None:
     assert first not in said(execution={"channels_last": True})
     assert first not in said(strategy={"kind": "mirrored"})
     assert first not in said(precision=own)
+    assert "cuDNN convolves in TF32 unless told" in said(precision=own)
+    assert "TF32" not in said()
+    assert "TF32" not in said(precision=own, cluster={"machine": "rtx3090-8", "ranks": 8})
+    l40s = {"machine": "l40s-8", "ranks": 8}
+    assert "tf32 may be slower than fp32" in said(precision=slow, cluster=l40s)
+    assert "tf32 may be slower" not in said(precision=slow)
     assert "execution.channels_last changes nothing" in said(
         precision=own, execution={"channels_last": True}
     )

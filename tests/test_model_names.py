@@ -57,6 +57,7 @@ def test_sizes_that_need_not_be_stated(name: str, millions: float) -> None:
 def test_sizes_of_translators() -> None:
     assert chosen("Transformer-XL Base", "language modelling")["name"] == "transformer"
     assert chosen("Transformer Big", "translation")["name"] == "transformer"
+    assert chosen("GNMT")["sample"] == "sequence"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,9 @@ def test_sizes_of_translators() -> None:
         ("ResNet-50", "ImageNet 288x288", 288), ("ResNet-50", "ImageNet", None),
         ("DenseNet-201", "288x288", 288), ("EfficientNet-B7 600x600", "", 600),
         ("ResNet-50", "3x256x256", 256), ("Stable Diffusion v2", "64x64 latents", None),
-        ("ResNet-50", "on 128x128 GPUs", None),
+        ("ResNet-50", "on 128x128 GPUs", None), ("ResNet-50", "512x512x3", 512),
+        ("ResNet-50", "CIFAR-10 (32x32)", 32), ("ResNet-50", "patch 16x16", None),
+        ("ResNet-50", "resize 256x256, crop 224x224", 224), ("ResNet-50", "64x64", 64),
     ],
 )  # fmt: skip
 def test_pixels_are_read(name: str, task: str, pixels: int | None) -> None:

@@ -360,6 +360,7 @@ def test_every_kind_of_network_has_words(text: str, kind: str) -> None:
         ("200 GB/s (8 x 25 GB/s) InfiniBand", 8, 200), ("4x 200 GB/s InfiniBand", 4, 200),
         ("4x ConnectX-8 2x400 Gb/s", 4, 800), ("4x ConnectX-7 2x200 Gb/s RoCE", 4, 400),
         ("2x ConnectX-6 2x100GbE TCP", 2, 200), ("8x 400G (2x200G) RoCE", 8, 400),
+        ("8 NICs per node of 400 Gb/s", 8, 400), ("4 NICs of 200 Gb/s per node", 4, 200),
         ("8 InfiniBand NICs, 2 Tb/s", 8, 200), ("a3-megagpu-8g, 1,800 Gbps TCPXO", 8, 200),
     ],
 )  # fmt: skip
@@ -497,6 +498,12 @@ def test_accelerators_by_name(accelerator: str, device: str) -> None:
         ("H100 NVL 93GB", "h100-nvl"), ("H100 SXM 93GB", "h100-sxm-94gb"),
         ("H100 94GB HBM2e", "h100-sxm-94gb"), ("H100 SXM 95GB", "h100-sxm-96gb"),
         ("H100 (Snellius)", "h100-sxm-94gb"),
+        # in MiB, and beside what is in use
+        ("A100 40536MiB", "a100-sxm-40gb"), ("A100-SXM4 40960 MiB", "a100-sxm-40gb"),
+        ("V100 32510MiB", "v100-sxm2-32gb"), ("H100 95830MiB", "h100-nvl"),
+        ("A100-80GB (39 GB peak memory)", "a100-sxm-80gb"),
+        ("A100-80GB (memory used: 39 GB)", "a100-sxm-80gb"),
+        ("A100 80GB (using 40GB)", "a100-sxm-80gb"),
     ],
 )  # fmt: skip
 def test_memory_may_be_what_nvidia_smi_shows_of_it(accelerator: str, device: str) -> None:
@@ -694,6 +701,20 @@ def test_a_platform_that_is_named_has_its_own_ethernet() -> None:
     """A p3.16xlarge has 25 Gbit/s, whatever other nodes of V100 have."""
     found = platform(accelerator="V100, p3.16xlarge", gpus_per_node=8, inter_node="Ethernet")
     assert found.cluster["inter_node_bandwidth"] == "25 Gbit/s"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("CoreWeave", "100 GbE", "ethernet"), ("CoreWeave", "Ethernet", "ethernet"),
+        ("Nebius", "2x25GbE", "ethernet"), ("CoreWeave", "RDMA", "infiniband"),
+    ],
+)  # fmt: skip
+def test_ethernet_stays_ethernet_where_others_have_infiniband(
+    name: str, text: str, kind: str
+) -> None:
+    found = platform(accelerator="H100", gpus_per_node=8, machine=name, inter_node=text, nodes=2)
+    assert found.cluster["inter_node_kind"] == kind
 
 
 @pytest.mark.parametrize("text", ["Ethernet", "TCP", "TCP over eth0, no InfiniBand"])

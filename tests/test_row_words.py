@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from rows import LLAMA, measured
 
+from dpsim.accuracy.training.table import read_table
+
 
 @pytest.mark.parametrize(
     ("cells", "kind"),
@@ -40,6 +42,23 @@ def test_an_exchange_by_mpi_is_told(tmp_path: Path) -> None:
         assert "by MPI" not in " ".join(other.notes)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "compression"),
+    [
+        ("DDP (no PowerSGD)", ""), ("DDP without PowerSGD", ""), ("DDP (PowerSGD off)", ""),
+        ("DDP", "no PowerSGD"), ("DDP, no gradient compression", "none"),
+    ],
+)  # fmt: skip
+def test_compression_that_is_denied_is_none(
+    tmp_path: Path, strategy: str, compression: str
+) -> None:
+    found = measured(tmp_path, strategy=strategy, compression=compression)
+    assert "comm_hook" not in found.data["strategy"]
+    assert (
+        "comm_hook" in measured(tmp_path, strategy="DDP", compression="PowerSGD").data["strategy"]
+    )
+
+
 def test_words_are_taken_for_tokens(tmp_path: Path) -> None:
     """As translators count them."""
     cells = {"model": "Transformer Big", "task": "translation", "seq_len": "128"}
@@ -55,6 +74,36 @@ def test_torchtitan_runs_its_own_kernels_since_torch_fused_its_norms(tmp_path: P
 
     assert code("2025-11") == "torchtitan"
     assert code("2025-06") is None
+
+
+@pytest.mark.parametrize(
+    ("framework", "code"),
+    [("torchtitan (torch 2.7)", None), ("torchtitan, torch 2.9", "torchtitan")],
+)
+def test_a_version_of_torch_says_what_was_fused(
+    tmp_path: Path, framework: str, code: str | None
+) -> None:
+    cells = {**LLAMA, "framework": framework, "strategy": "FSDP", "data_date": "2025-11"}
+    assert measured(tmp_path, **cells).data["execution"].get("code") == code
+
+
+@pytest.mark.parametrize(
+    ("framework", "compiled"),
+    [("torchtitan + torch.compile", True), ("torchtitan, no torch.compile", False)],
+)
+def test_torchtitan_may_be_compiled(tmp_path: Path, framework: str, compiled: bool) -> None:
+    found = measured(tmp_path, **{**LLAMA, "framework": framework, "strategy": "FSDP"})
+    assert found.data["execution"]["compile"] is compiled
+    assert any("not fused are assumed" in note for note in found.notes) is not compiled
+
+
+def test_columns_have_the_names_that_people_give_them(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text(
+        "model,gpu,gpus,dtype,network,date,value,unit\nx,A100,8,bf16,HDR,2025-01,1,s\n"
+    )
+    own = {"accelerator", "total_gpus", "precision", "inter_node", "data_date"}
+    assert own <= set(read_table(table).columns)
 
 
 @pytest.mark.parametrize("model", ["Qwen3-30B-A3B", "Mixtral 8x7B"])

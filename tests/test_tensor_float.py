@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from rows import BERT, measured
 
+from dpsim.core.record import Refused
+
 
 @pytest.mark.parametrize(
     ("cells", "dtype"),
@@ -31,6 +33,12 @@ from rows import BERT, measured
         ({"accelerator": "MI300X"}, "fp32"),  # which has no cuDNN
         ({"framework": "PyTorch 2.1 (TF32 disabled)"}, "fp32"),
         ({"strategy_detail": "TF32 off"}, "fp32"),
+        ({"precision": "FP32 (disable TF32)"}, "fp32"),
+        ({"precision": "FP32, TF32 turned off"}, "fp32"),
+        ({"strategy_detail": "NVIDIA_TF32_OVERRIDE=0", "framework": "NGC PyTorch 20.12"}, "fp32"),
+        ({**BERT, "strategy_detail": "torch.backends.cuda.matmul.allow_tf32=True"}, "tf32"),
+        ({**BERT, "strategy_detail": "torch.set_float32_matmul_precision('high')"}, "tf32"),
+        ({**BERT, "framework": "PyTorch 2.1 (TF32 enabled)"}, "tf32"),
         ({**BERT, "framework": "PyTorch 2.0, Ubuntu 22.04"}, "fp32"),
         ({**BERT, "framework": "PyTorch 2.1 + NVIDIA Apex"}, "fp32"),
         ({**BERT, "framework": "PyTorch-1.10"}, "tf32"),
@@ -43,6 +51,11 @@ def test_fp32_is_what_the_framework_multiplies(
     assert measured(tmp_path, **cells).data["precision"]["compute"] == dtype
 
 
+def test_a_precision_that_is_only_denied_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="'TF32 disabled' does not say what it is"):
+        measured(tmp_path, precision="TF32 disabled")
+
+
 @pytest.mark.parametrize(
     ("cells", "last"),
     [
@@ -50,6 +63,12 @@ def test_fp32_is_what_the_framework_multiplies(
         ({"framework": "PyTorch 2.2, channels_last"}, True),
         ({"strategy_detail": "NHWC"}, True),
         ({"strategy_detail": "channels_last=False"}, False),
+        ({"strategy": "DDP NHWC"}, True),
+        ({"strategy_detail": "ChannelsLast"}, True),
+        ({"framework": "TensorFlow r1.9"}, False),
+        ({"notes": "--channels-last"}, True),
+        ({"notes": "no channels-last"}, False),
+        ({"notes": "twice as fast as TensorFlow 2.4"}, False),
         ({"strategy_detail": "no torch.compile"}, False),
         ({"framework": "PyTorch 1.13 (tf.data loader)"}, False),
         ({"framework": "PyTorch (PaddleDetection port)"}, False),
@@ -75,3 +94,7 @@ def test_what_is_taken_is_told(tmp_path: Path) -> None:
     told = " ".join(measured(tmp_path).notes)
     assert "fp32 is multiplied in TF32, as cuDNN does" in told
     assert "channels first are assumed" in told
+    told = " ".join(measured(tmp_path, framework="TensorFlow 2.4", precision="AMP").notes)
+    assert "channels last are assumed" in told
+    told = " ".join(measured(tmp_path, accelerator="V100-SXM2-16GB").notes)
+    assert "channels" not in told  # where it changes nothing

@@ -81,8 +81,11 @@ def family_of(text: str) -> Family:
 def as_sold(family: Family, text: str) -> str:
     """`text` with memory that is shown of a board of `family`, as it is sold: what nvidia-smi and
     CUDA call the total is less, by what the driver and error correction keep, and GiB are also
-    counted in GB ("A10 22GB" of 24, "H100 93GB" of 94, "A100 39 GB" of 40)."""
+    counted in GB ("A10 22GB" of 24, "H100 93GB" of 94, "A100 39 GB" of 40).  What is said to be in
+    use is left out."""
     words = vocabulary().accelerators
+    text = words.memory_taken.sub("", text)
+    text = words.memory_shown.sub(lambda told: f"{round(int(told[1]) / 1024)} gb", text)
     if family in (words.any_gpu, words.geforce) or words.hosts.search(text):
         return text
     devices = [load_device(board.device) for board in family.boards]

@@ -16,7 +16,10 @@ GPU, NIC, NODE = "gpu", "nic", "node"
 #: what stands for words that are read already, so that counts are not read out of them
 READ = " ⟨{}⟩ "
 _PORTS = re.compile(r"(?<![\d.⟨-])(?<![A-WY-Za-wy-z_])(\d{1,2}) ?[x×*] {0,2}⟨rate⟩")
-_TIMES = re.compile(r"\d ?[x×*] ?$")
+_TIMES = re.compile(
+    r"\d ?[x×*] ?$|"
+    r"\b(?:nics?|hcas?|adapters?)(?: (?:per|each|a|in a) (?:node|server|host|vm))? of $"
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,6 @@ def _placed(
     of = meaning(words.scopes, behind) or ""
     if not of:
         of = next((scope for scope in (GPU, NODE) if words.before[scope].search(before)), "")
-    if of == NODE and _TIMES.search(before):  # 8x 200G per node: the count is the node's
+    if of == NODE and _TIMES.search(before):  # 8x 200G per node, 8 NICs of 200G: the count is its
         of = NIC
     return LinkRate(gbits, of, in_bytes)

@@ -47,7 +47,8 @@ def told_kind(told: NetworkText, read: LinkPhrase) -> NetworkKind | None:
     its = known.kind if known else None
     found = _by_fabric(told, read)
     broad = read.broad and found == read.kind and its in ("infiniband", "roce")
-    broad = broad and not (found == "ethernet" and known and known.ethernet)  # which it has beside
+    beside = its == "infiniband" or (known and known.ethernet)  # RoCE alone is called Ethernet too
+    broad = broad and not (found == "ethernet" and beside)
     return its if broad and not of_fabric(told).kind else found or its
 
 

@@ -55,6 +55,7 @@ class StrategyWords:
     hook: Words
     compressed: Words
     uncompressed: Words
+    not_compressed: Words
     degrees: dict[str, Words]
     shares: dict[str, Words]
     not_shared: Words

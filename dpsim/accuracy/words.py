@@ -54,6 +54,8 @@ class AcceleratorWords:
     """Accelerators by name, and what stands in for one that isn't stated."""
 
     refused: dict[str, Words]
+    memory_taken: Words
+    memory_shown: Words
     stated_memory: Words
     stated_power: Words
     families: tuple[Family, ...]

@@ -18,6 +18,7 @@ MxNet/Classification/RN50v1.5 (`fuse_bn_relu`, `fuse_bn_add_relu`), Oneflow-Inc/
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -43,6 +44,11 @@ IN_PART = 0.76
 _LEAST_PART = 0.2
 #: the first compute capability with tensor cores, times ten
 _WITH_CORES = 70
+#: the first one with TF32
+_AMPERE = 80
+#: how many times fp32's peak convolutions in tf32 with channels first do not gain by: what they
+#: copy is half of their traffic
+_NOT_GAINED = 2.0
 #: what tensor cores multiply of image networks
 _ON_CORES = ("bf16", "fp16", "tf32")
 #: elements of 16 bits that autocast moves per weight in either pass: fp32 on one side, 16 bits on
@@ -126,6 +132,17 @@ def turns(device: Device | None, dtype: str) -> bool:
     """Whether convolutions on `device` want channels last, and turn what has them first."""
     cores = device is not None and device.compute_capability >= _WITH_CORES
     return cores and rest_of(dtype) in _ON_CORES
+
+
+def has_tensor_float(device: Device) -> bool:
+    """Whether frameworks on `device` may multiply fp32 in TF32 unasked."""
+    return device.compute_capability >= _AMPERE and "tf32" in device.peak
+
+
+def gains_by_tensor_float(device: Device) -> bool:
+    """Whether cuDNN, which runs what is fastest, then does so with convolutions on `device`."""
+    peak = device.peak
+    return has_tensor_float(device) and peak["tf32"] > _NOT_GAINED * peak.get("fp32", math.inf)
 
 
 class ImageRun(NamedTuple):

@@ -124,7 +124,8 @@ def executed(
     known = rated and all(map(convolutions.has_shares, (device, *others)))
     run = network and (execution.kernelwise or known)
     if execution.channels_last is not None and not run:
-        raise Refused(_laid_out(model, network=network), ("execution", "channels_last"))
+        why = _laid_out(model, network=network, counts=convolutions.turns(device, dtype))
+        raise Refused(why, ("execution", "channels_last"))
     if network:
         turned = convolutions.turns(device, dtype) and not execution.lays_last(brought)
         how = brought.fused, autocast, turned
@@ -144,8 +145,10 @@ def executed(
     return replace(model, layers=tuple(layers))
 
 
-def _laid_out(model: Model, *, network: bool) -> str:
-    """Why a layout of images is refused."""
+def _laid_out(model: Model, *, network: bool, counts: bool) -> str:
+    """Why a layout of images is refused; `counts`: whether it would change anything."""
+    if network and not counts:
+        return "changes nothing on such devices in such a dtype; leave it out"
     if network:
         return "goes with convolutions whose kernels are known; compile: false has them"
     return f"is of image networks of convolutions, which {model.name} is not; leave it out"

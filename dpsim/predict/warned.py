@@ -22,6 +22,7 @@ from dpsim.predict import lived, startup, training_run
 from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level, above_peak
+from dpsim.predict.library_kernels import of_kernels
 from dpsim.predict.memory import CROWDED, crowded, memory_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
@@ -91,12 +92,7 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
         if (said := found_of_experts(first)) is not None:
             yield said
-        own, brought = first.scenario.execution, first.scenario.strategy.channels_last
-        if first.work.lies and own.channels_last is None and not (own.compile or brought):
-            yield (
-                "images lie with channels first, as torch has them unless told; "
-                "execution.channels_last: true says that yours lie last"
-            )
+        yield from of_kernels(first)
         if sliced((first, *good)):
             yield (
                 "several slices: measured steps grew by 2 to 8 % for each doubling of slices "

@@ -98,9 +98,11 @@ def _length(parameters: float | None) -> int:
 
 
 def _in_pixels(keys: dict[str, Any], said: str) -> dict[str, Any]:
-    """`keys` of a network with images of as many pixels as is `said`."""
-    found = vocabulary().models.pixels.search(said)
-    return {**keys, "image_size": int(found[1] or found[2])} if found else keys
+    """`keys` of a network with images of as many pixels as is `said`: crops are smaller than what
+    they are of."""
+    found = [int(one[1] or one[2]) for one in vocabulary().models.pixels.finditer(said)]
+    size = min(found) if "crop" in said else next(iter(found), 0)
+    return {**keys, "image_size": size} if found else keys
 
 
 def _network(plain: str, name: str, task: str, parameters: float | None) -> ModelChoice:

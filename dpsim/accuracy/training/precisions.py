@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -14,12 +13,8 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.core.dtypes import OPERANDS
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
+from dpsim.models.convolutions import gains_by_tensor_float, has_tensor_float
 
-#: how many times fp32's peak convolutions in tf32 with channels first do not gain by: what they
-#: copy is half of their traffic (`dpsim.models.convolutions`)
-_NOT_GAINED = 2.0
-#: the first compute capability with TF32, times ten
-_AMPERE = 80
 #: the columns that may tell blocks which stay in 16 bits
 _COLUMNS = ("precision", "strategy_detail")
 
@@ -41,11 +36,11 @@ def plainly(row: TrainingRow) -> tuple[TrainingRow, dict[str, int]]:
     plain = words.denied.sub("", words.wide.sub("", said))
     bare = words.aside.sub("", plain)
     plain = bare if words.format.search(bare) else plain
-    plain += " strict" if "tf32" in said and "tf32" not in plain else ""
     if plain == row.text("precision").lower():
         return row, wide
     if not re.search(r"\w", plain):
         raise Refused(f"precision: {row.text('precision')[:60]!r} does not say what it is")
+    plain += " strict" if "tf32" in said and "tf32" not in plain else ""
     return replace(row, cells={**row.cells, "precision": plain}), wide
 
 
@@ -54,12 +49,9 @@ def tensor_float(
 ) -> dict[str, Any]:
     """The precision `own` of a row with fp32 as its framework multiplies that on `device`: in tf32
     unless told otherwise, where there are such; `sample`: what a sample of its model is."""
-    if own["compute"] != "fp32" or device is None or device.compute_capability < _AMPERE:
+    if own["compute"] != "fp32" or device is None or not has_tensor_float(device):
         return own
-    if "tf32" not in device.peak:
-        return own
-    gained = device.peak["tf32"] / device.peak.get("fp32", math.inf)
-    if sample == "image" and gained <= _NOT_GAINED:
+    if sample == "image" and not gains_by_tensor_float(device):
         return own
 
     def column(name: str) -> str:

@@ -178,7 +178,7 @@ def anchor_of(
         assumed = "; ".join(note for note in measured.notes if note.endswith("assumed"))
         found = shortened.level(measured.case, Calibrate(step_time=measured.step_time))
     except (Refused, SimulationError, ValueError) as error:
-        failure = f"{assumed}, but {error}" if assumed else str(error)
+        failure = f"{error} ({assumed})" if assumed else str(error)
         beyond = type(error) if isinstance(error, BeyondPeak | BeyondLoader) else None
         return Anchor(failure=failure, beyond=beyond)
     return Anchor(measured, found)

@@ -212,7 +212,9 @@ def compression_of(strategy: dict[str, Any]) -> dict[str, Any]:
 
 def _compress(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
     """What gradients become.  What is not known is refused, never played whole."""
-    words, column = vocabulary().strategies, row.text("compression").lower()
+    words = vocabulary().strategies
+    text = words.not_compressed.sub("", text)
+    column = words.not_compressed.sub("", row.text("compression").lower()).strip()
     hook, named = words.hook.search(text), words.compressed.search(column)
     unsaid = words.uncompressed.search(column) is not None
     coded, said = next(told(words.compressions, text, row.text), ({}, []))

@@ -111,11 +111,17 @@ def _point(row: Any, number: int, operation: str | None, warnings: list[str]) ->
     time = _number(timed.get("time", timed.get("cpu_time")), f"{where}: time")
     if time <= 0:
         raise Refused(f"{where}: a time of {time:g} us for {size:g} bytes")
-    if isinstance(timed.get("nwrong"), float | int) and timed["nwrong"] > 0:
+    if any(_wrong(row.get(one)) for one in ("in_place", "out_of_place")):
         warnings.append(f"{where}: results were wrong")
     spread = row.get(f"{place}_per_iter")
     each = spread.get("stdev_us", 0.0) if isinstance(spread, Mapping) else 0.0
     return size, time * 1e-6, _number(each, f"{where}: stdev_us") * 1e-6
+
+
+def _wrong(timed: Any) -> bool:
+    """Whether what was `timed` had wrong results; -1, or no number, where nothing was checked."""
+    told = str(timed.get("nwrong")) if isinstance(timed, Mapping) else ""
+    return told.isdecimal() and int(told) > 0
 
 
 def _number(value: Any, what: str) -> float:
