@@ -83,11 +83,11 @@ def _elsewhere(found: Mapping[str, Any]) -> str:
     if not told:
         return ""
     kinds = [kind for kind in ("calibrated", "uncalibrated") if kind in told]
-    firsts = [(kind, *next(iter(told[kind].items()))) for kind in kinds]
+    largest = [max(told[kind].items(), key=lambda one: one[1]["own"]["n"]) for kind in kinds]
     scores = [
         f"{own['own']['score']:.2f} beside {own['constant']['score']:.2f} {kind} "
         f"({table.removesuffix('.csv')})"
-        for kind, table, own in firsts
+        for kind, (table, own) in zip(kinds, largest, strict=True)
     ]
     errors = told["errors"]
     return ELSEWHERE.format(
