@@ -111,3 +111,11 @@ def test_torchtitan_s_experts_run_as_transformers_do(tmp_path: Path, model: str)
     cells = {**LLAMA, "framework": "torchtitan", "strategy": "FSDP", "data_date": "2025-11"}
     found = measured(tmp_path, **{**cells, "model": model})
     assert found.data["execution"] == {"compile": False}
+
+
+def test_another_task_is_another_series(tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    rows = ["pretraining,1", "pretraining,8", "fine-tuning,8"]
+    text = "".join(f"BERT-Large,A100-SXM4-80GB,{row},1,s\n" for row in rows)
+    table.write_text("model,accelerator,task,gpus,value,unit\n" + text)
+    assert [len(rows) for rows in read_table(table).series.values()] == [2, 1]

@@ -35,8 +35,9 @@ class PrecisionSpec:
     """The `precision:` section: what is not given is the model's own dtype.
 
     parameters  what the optimizer's parameters and DDP's gradients are kept in
-    compute     what matrix products run in (tf32 too); FSDP gathers parameters in it, in 16 bits
-                with fp8 and nvfp4, in which a block's products alone run
+    compute     what matrix products run in (tf32 too; fp32 is strict, where frameworks may multiply
+                in tf32 unasked); FSDP gathers parameters in it, in 16 bits with fp8 and nvfp4, in
+                which a block's products alone run
     reduce      what FSDP reduces gradients in; without it, the framework's own default
     wide_first, wide_last   with fp8 and nvfp4: so many blocks at the model's beginning and end stay
                 in 16 bits (Megatron-LM's `num_layers_at_start_in_bf16`, `…_at_end_…`)

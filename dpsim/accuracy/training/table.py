@@ -117,8 +117,8 @@ def series_of(row: TrainingRow) -> str:
     if named:
         return named
     columns = (
-        "source_id", "model", "params_m", "framework", "strategy", "precision", "seq_len", "unit",
-        "loader",
+        "source_id", "model", "params_m", "task", "padding", "framework", "strategy", "precision",
+        "seq_len", "unit", "loader",
     )  # fmt: skip
     told = {name: row.text(name) for name in columns}
     if told["unit"] in vocabulary().tables.times:

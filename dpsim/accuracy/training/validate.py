@@ -119,7 +119,8 @@ def _alone(table: TrainingTable, calibrate: str) -> Iterable[str]:
     if calibrate == "smallest" and count:
         yield (
             f"{count} series of one row: nothing to predict there; rows of one series share a "
-            "series_id (without the column: source, model, strategy, precision, unit and machine), "
+            "series_id (without the column: source, model, task, framework, strategy, precision, "
+            "unit and machine), "
             "or take --calibrate none"
         )
 
