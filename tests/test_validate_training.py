@@ -1449,13 +1449,15 @@ def test_few_rows_are_printed_one_by_one_and_many_are_not(cli, tmp_path: Path) -
     rows = [(*RESNET[:3], ranks, *RESNET[4:6], 760.0 * ranks, RESNET[7]) for ranks in (1, 8)]
     code, out, err = cli("validate", str(write(tmp_path / "t.csv", rows)))
     assert code == 0, err
-    lines = [line.split() for line in out.splitlines() if line.startswith(" ResNet-50")]
+    named = [line.partition(RESNET[1])[::2] for line in out.splitlines() if " line " in line]
+    assert [before for before, _ in named] == [" line 2, ResNet-50, ", " line 3, ResNet-50, "]
+    lines = [["", *cells.split()] for _, cells in named]
     assert [line[1:4] for line in lines] == [["1", "760", "images/s"], ["8", "6,080", "images/s"]]
     assert lines[0][4:] == ["760", "calibrated"]
     predicted, error = float(lines[1][4].replace(",", "")), float(lines[1][6])
     assert error == pytest.approx((predicted / 6080 - 1) * 100, abs=0.06)
     many = [(*rows[1][:4], batch, *rows[1][5:]) for batch in range(1, FEW + 2)]
-    assert " ResNet-50 " not in cli("validate", str(write(tmp_path / "t.csv", many)))[1]
+    assert " line 2, " not in cli("validate", str(write(tmp_path / "t.csv", many)))[1]
 
 
 def test_a_broken_table_exits_with_2_and_writes_nothing(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

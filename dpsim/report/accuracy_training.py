@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpsim.accuracy.training.series import TrainingOutcome
+    from dpsim.accuracy.training.table import TrainingRow
     from dpsim.accuracy.training.validate import ValidatedTraining
 
 HEADS = ("n", "median", "90th", "bias", "skill", "inside", "± width", "linear", "α-β", "bare NCCL")
@@ -67,7 +68,7 @@ def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
         off = signed(one.predicted / one.measured - 1.0)
     unit = row.text("unit") or "s"
     return [
-        brief(row.text("row_id") or row.text("series_id") or row.text("model"), 40),
+        brief(row.text("row_id") or row.text("series_id") or _unnamed(row), 40),
         f"{row.gpus:,}",
         f"{number(one.measured)} {unit}",
         number(one.predicted),
@@ -77,10 +78,17 @@ def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
     ]
 
 
+def _unnamed(row: TrainingRow) -> str:
+    """What a row is where nobody gave it a name."""
+    return ", ".join(filter(None, (f"line {row.line}", row.text("model"), row.text("accelerator"))))
+
+
 def _tables(document: Document) -> Iterator[Titled]:
     """Sources, with all rows under them, and regimes."""
     for name, heading in (("sources", "source"), ("regimes", "regime")):
-        groups = [*document[name].items()] + [("all", document["all"])] * (name == "sources")
+        groups = [*document[name].items()]
+        if name == "sources" and len(groups) > 1:
+            groups.append(("all", document["all"]))
         rows = [[brief(key, 40), *_cells(own)] for key, own in groups if own["n"]]
         if rows:
             yield Titled(f"By {heading}", (heading, *HEADS), rows)
@@ -120,7 +128,7 @@ def _sentences(document: Document) -> list[str]:
         lines.append(
             f"Without calibration: {own['n']:,} rows, median error {error(own['median_error'])}."
         )
-    return lines + shared.refusals(document["refusals"], REASONS, lambda reason: brief(reason, 150))
+    return lines + shared.refusals(document["refusals"], REASONS, lambda reason: brief(reason, 250))
 
 
 def make_figure(found: ValidatedTraining) -> Figure:
