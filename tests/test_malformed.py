@@ -488,7 +488,7 @@ MORE: list[Case] = [
         "pipeline of local steps",
         FOUR | {"parallel": "{pipeline: 2}", "strategy": "{kind: local_sgd}"},
         "strategy.kind",
-        "local_sgd is not modelled together with tensor or pipeline",
+        "local_sgd is not modelled together with tensor, pipeline or expert",
     ),
     (
         "iteration of a pipeline",

@@ -54,7 +54,7 @@ def test_a_combination_that_is_not_modelled_is_refused_where_it_meets(kind: str,
 
     sets = [f"strategy={{kind: {kind}}}", f"parallel.{axis}=2", "cluster.nodes=1"]
     loaded = read("llama3-8b-h100", [*sets, "batch.accumulation=2"])
-    with pytest.raises(Refused, match="is not modelled together with tensor or pipeline"):
+    with pytest.raises(Refused, match="is not modelled together with tensor, pipeline or expert"):
         predict(loaded)
 
 
