@@ -197,6 +197,11 @@ def rack() -> StepJudge:
     return StepJudge([at_ranks(first, ranks) for ranks in (1, 2, 4, 8, 16, 32)])
 
 
+#: where it is another fault, in the gap between strengths, that explains what a stronger one would:
+#: one and two nodes slow, and four and eight healthy; it stays "slow" there, at 0.86 and more
+SHIFTS = ("rack", (1, 1, 1, 1, 0, 0))
+
+
 @pytest.mark.parametrize("place", ["judge", "slow_network", "rack"])
 def test_no_step_is_healthier_for_being_slower(place: str, request: pytest.FixtureRequest) -> None:
     """Whichever points are slow together, up to twelve times: in the gap beyond the strongest fault
@@ -209,8 +214,8 @@ def test_no_step_is_healthier_for_being_slower(place: str, request: pytest.Fixtu
         factors = np.exp(np.linspace(0.0, math.log(12.0), 14))
         each = [times(judged, *np.where(chosen, factor, 1.0)) for factor in factors]
         sure = np.array([found.probability for found in each])
-        less = np.maximum.accumulate(sure) - sure
-        assert np.all((less < 0.025) | (sure > 0.85)), chosen  # beyond, which fault it is shifts
+        most = 0.08 if (place, chosen) == SHIFTS else 0.025
+        assert np.max(np.maximum.accumulate(sure) - sure) < most, chosen
         assert each[-1].verdict == "slow", chosen
 
 

@@ -65,7 +65,7 @@ def executed(
         found["model"] = {**model.data, **keys}
         break
     detail = row.text("strategy_detail").lower()
-    made = next(told(words.execution, detail, lambda name: _column(row, name)), None)
+    made = next(told(words.execution, detail, row.with_known(date=date_of(row))), None)
     own = made and made[0].get("code") == "nanotron"  # its own models, by their shapes
     llama = model.data.get("family") == "llama"
     known = llama or (not own and "huggingface" in model.data)
@@ -84,11 +84,6 @@ def _with_code(keys: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     return keys if has else {"compile": False}
 
 
-def _column(row: TrainingRow, name: str) -> str:
-    """The text of a column; `date` is what is known of it (`date_of`)."""
-    return date_of(row) if name == "date" else row.text(name)
-
-
 def _of_images(
     row: TrainingRow, model: ModelChoice, device: Device | None, dtype: str, notes: list[str]
 ) -> dict[str, Any]:
@@ -100,12 +95,8 @@ def _of_images(
         return {}
     rules, words = vocabulary().image_execution, row.text("strategy_detail").lower()
     keys, more = next(told(rules, words, row.text))  # the last one is for all
-    said = " | ".join(row.text(name) for name in ("framework", "strategy_detail", "precision"))
-
-    def column(name: str) -> str:
-        return dtype if name == "compute" else row.text(name)
-
-    laid, also = next(told(vocabulary().image_layout, said.lower(), column), ({}, []))
+    known = row.with_known(compute=dtype)
+    laid, also = next(told(vocabulary().image_layout, row.software_words, known), ({}, []))
     notes += [*more, *also]
     return {"execution": {**keys, **laid}}
 

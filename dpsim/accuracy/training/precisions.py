@@ -53,12 +53,8 @@ def tensor_float(
         return own
     if sample == "image" and not gains_by_tensor_float(device):
         return own
-
-    def column(name: str) -> str:
-        return {"date": date_of(row), "sample": sample}.get(name) or row.text(name)
-
-    said = " | ".join(row.text(name) for name in ("framework", "strategy_detail", "precision"))
-    keys, more = next(told(vocabulary().tensor_float, said.lower(), column), ({}, []))
+    known = row.with_known(date=date_of(row), sample=sample)
+    keys, more = next(told(vocabulary().tensor_float, row.software_words, known), ({}, []))
     notes += more
     return {**own, **keys}
 

@@ -9,7 +9,7 @@ notes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -74,6 +74,16 @@ class TrainingRow:
     def strategy_words(self) -> str:
         """What both columns on the strategy say, in small letters."""
         return f"{self.text('strategy')} | {self.text('strategy_detail')}".lower()
+
+    @property
+    def software_words(self) -> str:
+        """What the columns on the software and its dtypes say, in small letters."""
+        columns = ("framework", "strategy_detail", "precision")
+        return " | ".join(self.text(name) for name in columns).lower()
+
+    def with_known(self, **known: str) -> Callable[[str], str]:
+        """Its texts by column, as rules ask for them, and what is `known` of it beside."""
+        return lambda name: known.get(name) or self.text(name)
 
     def get(self, column: str) -> float | None:
         return self.numbers.get(column)
