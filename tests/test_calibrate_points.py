@@ -159,6 +159,7 @@ def test_the_same_global_batch_in_other_micro_batches_was_not_measured() -> None
     [
         (Adjustment(between=10.0), "wrong_nic"),
         (Adjustment(between=3.4), "shared_link"),
+        (Adjustment(inside=6.0), "p2p_off"),
         (Adjustment(inside=20.0), "p2p_off"),
         (Adjustment(between=0.3), "faster_than_link"),
     ],
@@ -168,6 +169,18 @@ def test_what_no_healthy_machine_explains_is_a_finding(adjustment: Adjustment, f
     found = asked(calibrate={"points": real(adjustment, *wanted)})
     assert fault in [one["fault"] for one in found.document["calibration"]["findings"]]
     assert [text for text in found.warnings if text.startswith(f"finding: {fault}: ")]
+
+
+@pytest.mark.parametrize("link", ["inside", "between"])
+def test_a_faulty_link_is_fitted_as_it_is_and_bends_no_other_number(link: str) -> None:
+    """The points are exact, so what made them comes back: a prior of healthy links alone would
+    have compute, host and ranks take a part of the fault."""
+    wanted = [(n, 16) for n in COUNTS] + [(8, 32), (32, 32)]
+    found = asked(calibrate={"points": real(Adjustment(**{link: 12.0}), *wanted)})
+    assert number(found, link).value == pytest.approx(12.0, rel=0.01)
+    other = "between" if link == "inside" else "inside"
+    assert number(found, other).value == pytest.approx(1.0, rel=0.01)
+    assert number(found, "compute").value == pytest.approx(1.0, rel=0.01)
 
 
 def test_a_machine_that_computes_slower_than_nearly_all_is_a_finding() -> None:

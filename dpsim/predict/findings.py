@@ -74,7 +74,7 @@ def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]
         f"what comes nearest to all takes {worst.fitted_s:.4g} s at {at}, measured were "
         f"{worst.measured_s:.4g} s ({worst.error:+.0%})"
     )
-    if (pair := fit.shrinking) is not None and worst is pair[0]:
+    if (pair := fit.shrinking) is not None:
         said = (
             f"a step took {worst.measured_s:.4g} s at {at} and {pair[1].measured_s:.4g} s at "
             f"{pair[1].ranks}, with the same work for each rank"

@@ -29,7 +29,8 @@ from dpsim.core.constants import shipped
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.predict.drawn import Z90
-from dpsim.predict.gauss_newton import cost, least
+from dpsim.predict.faulty_links import likeliest
+from dpsim.predict.gauss_newton import least
 from dpsim.predict.point import Causes
 from dpsim.predict.repeats import FittedStep, Repeats, run_of
 from dpsim.predict.uncertainty import REPEATED, collectives_range
@@ -56,10 +57,6 @@ SHRINKS = 1.5
 #: how many times a fitted step may be off, and an exchange over its modelled time, for points to be
 #: fitted: from NVLink to 1 Gbit/s is a factor of 7,000
 ABSURD, ABSURD_EXCHANGE = 10.0, 1e4
-#: what an exchange over a faulty link may take, where else the search begins if points that no
-#: healthy machine explains are left
-FAULTY = 8.0
-
 #: the least that is not known of how ranks of one cluster differ, as a logarithm's deviation
 SPREAD_PRIOR = 0.2
 
@@ -115,15 +112,14 @@ class PointsFit:
     @property
     def contradiction(self) -> FittedStep | None:
         """The point farthest off, where points are not of one machine: it or two of them are
-        farther off than what calibrated predictions miss."""
+        farther off than what calibrated predictions miss, or steps shrink with more ranks."""
+        if (pair := self.shrinking) is not None:
+            return pair[0]
         off = [math.log1p(point.error) for point in self.residuals]
-        worst = max(self.residuals, key=lambda point: abs(math.log1p(point.error)))
         alone = max(map(abs, off)) > CONTRADICTION * self.prior
         two = max(off) - min(off) > APART * math.sqrt(2.0) * self.prior
-        if alone or two:
-            return worst
-        pair = self.shrinking
-        return pair[0] if pair is not None else None
+        worst = max(self.residuals, key=lambda point: abs(math.log1p(point.error)))
+        return worst if alone or two else None
 
     @property
     def shrinking(self) -> tuple[FittedStep, FittedStep] | None:
@@ -330,7 +326,6 @@ def _fit(
     def played(at: Array, how: Time) -> Array:
         return runs.played(adjustment(names, at, unit), how)
 
-    precision = np.diag([1.0 / sd**2 if sd else 0.0 for sd in priors.values()])
     start = np.zeros(len(names))
     start[-1] = math.log(level)
     beside = 0.0 if quick is time else played(start, time) - played(start, quick)
@@ -339,15 +334,15 @@ def _fit(
         return np.asarray(played(at, quick) + beside, dtype=float)
 
     modelled = runs.every(predicted(start))
-    best, slopes = _nearest(predicted, target, names, start, precision, runs.prior)
+    best, slopes, prior = likeliest(predicted, target, priors, start, runs.prior)
     rest = runs.off(predicted(best))
     if (noise := runs.noise(rest)) < runs.prior:  # points that fit well count for more
-        best, slopes = least(predicted, target, best, precision, noise)
+        best, slopes = least(predicted, target, best, prior, noise)
         rest = runs.off(predicted(best))
         noise = runs.noise(rest)
-    inverse = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + precision), dtype=float)
+    inverse = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + prior.precision), dtype=float)
     return PointsFit(
-        numbers=tuple(_numbers(names, best, inverse, list(priors.values()), unit)),
+        numbers=tuple(_numbers(names, best, inverse, prior.deviation, unit)),
         residuals=tuple(
             FittedStep(*run_of(case), seen, math.exp(m), seen * math.exp(r), math.exp(r) - 1.0)
             for case, seen, m, r in zip(
@@ -361,29 +356,13 @@ def _fit(
     )
 
 
-def _nearest(
-    predicted: Callable[[Array], Array], target: Array, names: Sequence[str], start: Array,
-    precision: Array, sd: float,
-) -> tuple[Array, Array]:  # fmt: skip
-    """As `least`; where that leaves what no healthy machine explains, from a faulty link too,
-    inside nodes or between them, which may lie far from where healthy ones do."""
-    found = [least(predicted, target, start, precision, sd)]
-    if _noise(predicted(found[0][0]) - target, sd) <= sd:
-        return found[0]
-    for name in [one for one in names if one in ("inside", "between")]:
-        far = start.copy()
-        far[names.index(name)] = math.log(FAULTY)
-        found.append(least(predicted, target, far, precision, sd))
-    return min(found, key=lambda one: cost(one[0], predicted(one[0]) - target, precision, sd))
-
-
 def _noise(rest: Array, prior: float) -> float:
     known = PRIOR_POINTS + len(rest)
     return math.sqrt((PRIOR_POINTS * prior**2 + float(rest @ rest)) / known)
 
 
 def _numbers(
-    names: Sequence[str], best: Array, covariance: Array, priors: Sequence[float], unit: float
+    names: Sequence[str], best: Array, covariance: Array, priors: Array, unit: float
 ) -> list[FittedNumber]:
     found = []
     for k, name in enumerate(names):

@@ -1,7 +1,7 @@
 """Gauss and Newton's least squares where a derivative is the difference of two plays.
 
-Parameters are logarithms, with Gaussian priors around 0; the last but one is a time of the host,
-which is none and not below 0.  Steps that lead up are halved.
+Parameters are logarithms, with Gaussian priors; the last but one is a time of the host, which is
+none and not below 0.  Steps that lead up are halved.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 
 #: how far apart a derivative's two plays are, in a parameter's own (logarithmic) unit; the first
 #: ones are WIDE apart, for what is hidden behind compute shows only where it takes far longer
@@ -20,20 +21,48 @@ STEP, WIDE = 0.05, 1.5
 MOST, LONGEST, HALVED, SETTLED = 12, 2.0, 6, 1e-4
 
 
+@dataclass(frozen=True)
+class Prior:
+    """What is known of the parameters before anything was measured.
+
+    centre     where they are expected [n]
+    deviation  standard deviations [n]; 0: nothing is known
+    against    twice the logarithm of the odds against this prior beside another [1]
+    """
+
+    centre: Array
+    deviation: Array
+    against: float = 0.0
+
+    @property
+    def precision(self) -> Array:
+        """Of the whole, diagonal [n x n]."""
+        return np.diag([1.0 / sd**2 if sd else 0.0 for sd in self.deviation])
+
+    def pull(self, at: Array) -> Array:
+        """Half the gradient of what `at` costs, downwards [n]."""
+        return np.asarray(self.precision @ (self.centre - at), dtype=float)
+
+    def cost(self, at: Array, rest: Array, noise: float) -> float:
+        """The sum of squares of the parameters `at`, which leave `rest`, in standard deviations."""
+        away = at - self.centre
+        return float(rest @ rest / noise**2 + away @ self.precision @ away) + self.against
+
+
 def least(
-    predicted: Callable[[Array], Array], target: Array, start: Array, precision: Array, noise: float
+    predicted: Callable[[Array], Array], target: Array, start: Array, prior: Prior, noise: float
 ) -> tuple[Array, Array]:
     """The parameters of the smallest sum of squares, and the derivatives there [points x n].  The
     host's time is last but one, as `knobs` has it."""
 
     def missed(at: Array, base: Array) -> float:
-        return cost(at, base - target, precision, noise)
+        return prior.cost(at, base - target, noise)
 
     weight, at, base = noise**-2, start, predicted(start)
     wide = WIDE
     for _ in range(MOST):
         slopes = _slopes(predicted, at, base, wide)
-        moved = at + _move(at, slopes, weight, precision, target - base)
+        moved = at + _move(at, slopes, weight, prior, target - base)
         known = missed(at, base)
         for _ in range(HALVED):
             ahead = predicted(moved)
@@ -49,16 +78,11 @@ def least(
     return at, _slopes(predicted, at, base, STEP)
 
 
-def cost(at: Array, rest: Array, precision: Array, noise: float) -> float:
-    """The sum of squares of the parameters `at`, which leave `rest`."""
-    return float(rest @ rest / noise**2 + at @ precision @ at)
-
-
-def _move(at: Array, slopes: Array, weight: float, precision: Array, rest: Array) -> Array:
+def _move(at: Array, slopes: Array, weight: float, prior: Prior, rest: Array) -> Array:
     """The step of Gauss and Newton; no host runs backwards, the others then go without it."""
     host, free = len(at) - 2, np.ones(len(at), dtype=bool)
-    normal = weight * slopes.T @ slopes + precision
-    pull = weight * slopes.T @ rest - precision @ at
+    normal = weight * slopes.T @ slopes + prior.precision
+    pull = weight * slopes.T @ rest + prior.pull(at)
     move = np.linalg.solve(normal, pull)
     if at[host] + move[host] < 0:
         free[host] = False
