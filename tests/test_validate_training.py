@@ -14,6 +14,7 @@ import pytest
 
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
+from dpsim.accuracy.training.columns import named, unread
 from dpsim.accuracy.training.hosts import AWAY, COPY, ISSUE
 from dpsim.accuracy.training.mesh import mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
@@ -142,6 +143,35 @@ def test_columns_left_out_are_told(tmp_path: Path) -> None:
         "seq_len",
     ):
         assert f"no column {name}: assumed" in told
+
+
+def test_columns_are_read_however_their_words_are_joined(tmp_path: Path) -> None:
+    head = ("Model", "GPU", "GPUs", "per_gpu_batch", "Global batch size", "Value", "unit")
+    row = ("resnet50", "V100", 4, 32, 128, 1.0, "s")
+    table = read_table(write(tmp_path / "t.csv", [row], head))
+    found = table.rows[0]
+    assert (found.gpus, found.get("batch_per_gpu"), found.get("global_batch")) == (4, 32, 128)
+    assert not [text for text in table.warnings if "is not read" in text]
+
+
+def test_columns_that_nobody_reads_are_told_with_what_is_read_instead(tmp_path: Path) -> None:
+    """Else a batch in a column of another name would be a default's without a word."""
+    head = ("model", "accelerator", "gpus", "batch_size", "presicion", "colour", "value", "unit")
+    row = ("resnet50", "V100", 4, 32, "FP32", "red", 1.0, "s")
+    told = read_table(write(tmp_path / "t.csv", [row], head)).warnings
+    assert [text for text in told if "is not read" in text] == [
+        "column batch_size is not read; batch_per_gpu or global_batch is",
+        "column presicion is not read; precision is",
+        "column colour is not read",
+    ]
+
+
+def test_no_column_of_the_published_tables_is_unread() -> None:
+    """Their schema, as validation/published/README.md lists it, is all known."""
+    published = Path(__file__).parents[1] / "validation/published/training.csv"
+    columns = published.read_text().splitlines()[0].split(",")
+    assert list(unread(named(columns))) == []
+    assert named(columns) == tuple(columns)
 
 
 def test_repeats_of_a_run_that_contradict_each_other_are_told(tmp_path: Path) -> None:

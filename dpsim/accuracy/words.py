@@ -266,6 +266,7 @@ class TableWords:
     """Columns and units of a table of training runs; times in seconds."""
 
     columns: dict[str, Text]
+    unclear: dict[str, Text]
     times: dict[str, float]
     run_times: dict[str, float]
     samples: Texts

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dpsim.accuracy.platforms import platform
+from dpsim.accuracy.training.columns import named, unread
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Check, Refused
@@ -173,14 +174,16 @@ def read_table(path: Path) -> TrainingTable:
     if all(row.fault for row in rows):
         raise table.refusal(rows[0].fault, rows[0].line)
     return TrainingTable(
-        path.name, columns, rows, (*_missing(columns, rows), *_repeated(rows), *_conflicting(rows))
+        path.name,
+        columns,
+        rows,
+        (*unread(columns), *_missing(columns, rows), *_repeated(rows), *_conflicting(rows)),
     )
 
 
 def _columns(table: csvfile.Table) -> tuple[str, ...]:
     """The columns under their own names; refuses a table that lacks what is needed."""
-    aliases, plain = vocabulary().tables.columns, (name.lower() for name in table.columns)
-    columns = tuple(aliases.get(name, name) for name in plain)
+    columns = named(table.columns)
     double = sorted({c for c in columns if columns.count(c) > 1})
     if double:
         raise table.refusal(f"two columns are called {double[0]!r}")
