@@ -1401,6 +1401,8 @@ def test_refused_rows_are_counted_the_same_everywhere(tmp_path: Path) -> None:
         document = validated_training(path, calibrate=calibrate).document
         refused = document["status"]["refused"]
         assert refused == sum(document["refusals"].values()) == 1
+        last = len(path.read_text("utf-8").splitlines())
+        assert list(document["refused_lines"].values()) == [[last]]
         assert refused == sum(source["refused"] for source in document["sources"].values())
         assert document["all"]["refused"] == document[group]["refused"] == refused
         assert document[group]["share_refused"] == 1 / (1 + document[group]["n"])

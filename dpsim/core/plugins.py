@@ -166,8 +166,7 @@ class Plugin(Mark):
     def make(self, data: Any, *, file: bool) -> Any:
         if not isinstance(data, Mapping):
             shown = "nothing" if data is None else f"{str(data)[:60]!r}"
-            named = isinstance(data, str) and data in names(self.folder)
-            hint = f"; write {{{self.tag}: {data}}}" if named else ""
+            hint = self._hint(data) if isinstance(data, str) else ""
             raise Refused(f"{shown} where a mapping with {self.tag!r} is needed{hint}")
         if self.tag not in data:
             known = ", ".join(names(self.folder))
@@ -181,6 +180,13 @@ class Plugin(Mark):
             raise Refused(error.message, (self.tag,)) from None
         rest = {key: value for key, value in data.items() if key != self.tag}
         return build(cls, rest, file=file)
+
+    def _hint(self, name: str) -> str:
+        """How to write the plug-in `name`; the sentence for one that there is not."""
+        known = names(self.folder)
+        if name in known:
+            return f"; write {{{self.tag}: {name}}}"
+        return f"; {meant}" if (meant := unknown.did_you_mean(name, known)) else ""
 
     def take(self, value: Any, file: bool) -> Any:
         return value if isinstance(value, contract(self.folder)) else self.make(value, file=file)

@@ -128,7 +128,9 @@ def _sentences(document: Document) -> list[str]:
         lines.append(
             f"Without calibration: {own['n']:,} rows, median error {error(own['median_error'])}."
         )
-    return lines + shared.refusals(document["refusals"], REASONS, lambda reason: brief(reason, 250))
+    return lines + shared.refusals(
+        document["refusals"], REASONS, lambda reason: brief(reason, 250), document["refused_lines"]
+    )
 
 
 def make_figure(found: ValidatedTraining) -> Figure:

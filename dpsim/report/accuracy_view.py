@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.ticker import Locator
 
 Document = Mapping[str, Any]
+#: lines of a reason that are named at most
+NAMED = 5
 
 
 class Titled(NamedTuple):
@@ -60,14 +62,26 @@ def baselines(figures: Document, names: Iterable[str]) -> list[str]:
     return [error(other["median_error"]) if other else "" for other in others]
 
 
-def refusals(counts: Mapping[str, int], most: int, said: Callable[[str], str]) -> list[str]:
-    """The first `most` reasons for which rows are refused."""
+def refusals(
+    counts: Mapping[str, int],
+    most: int,
+    said: Callable[[str], str],
+    where: Mapping[str, Sequence[int]] | None = None,
+) -> list[str]:
+    """The first `most` reasons for which rows are refused; `where`: lines of these rows."""
     lines = [
-        f"Refused, {n:,} row{'s' * (n != 1)}: {said(reason)}"
+        f"Refused, {n:,} row{'s' * (n != 1)}{_lines(where[reason]) if where else ''}: "
+        f"{said(reason)}"
         for reason, n in list(counts.items())[:most]
     ]
     rest = len(counts) - most
     return [*lines, f"and {rest} more reasons, see validation.json"] if rest > 0 else lines
+
+
+def _lines(places: Sequence[int]) -> str:
+    """The lines of rows in words, as far as a few go."""
+    shown = ", ".join(str(line) for line in places[:NAMED]) + ", …" * (len(places) > NAMED)
+    return f" (line{'s' * (len(places) != 1)} {shown})"
 
 
 def scatter(

@@ -106,6 +106,7 @@ class TrainingValidation:
     regimes: dict[str, RunFigures]
     across_nodes: AcrossNodes
     refusals: dict[str, int]
+    refused_lines: dict[str, tuple[int, ...]]
     warnings: tuple[str, ...]
 
 

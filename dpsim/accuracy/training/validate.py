@@ -103,7 +103,8 @@ def _document(
         "sources": grouped(scored, lambda row: row.source, dict(by_source)),
         "regimes": grouped(scored, lambda row: row.regime),
         "across_nodes": across_nodes(table, outcomes),
-        "refusals": _refusals(outcomes),
+        "refusals": {reason: len(lines) for reason, lines in _refused(table, outcomes)},
+        "refused_lines": dict(_refused(table, outcomes)),
         "warnings": [
             *table.warnings,
             *_alone(table, calibrate),
@@ -190,7 +191,12 @@ def _several_nodes(row: TrainingRow) -> bool:
     return nodes > 1 if nodes else row.gpus > per_node
 
 
-def _refusals(outcomes: Iterable[TrainingOutcome]) -> dict[str, int]:
-    """How often which reason was given, most frequent first."""
-    reasons = collections.Counter(o.reason for o in outcomes if o.status == "refused")
-    return dict(reasons.most_common())
+def _refused(
+    table: TrainingTable, outcomes: Iterable[TrainingOutcome]
+) -> list[tuple[str, list[int]]]:
+    """Reasons, and the lines of the rows that are refused for them, most rows first."""
+    found: dict[str, list[int]] = collections.defaultdict(list)
+    for outcome in outcomes:
+        if outcome.status == "refused":
+            found[outcome.reason].append(table.rows[outcome.number].line)
+    return sorted(found.items(), key=lambda pair: -len(pair[1]))
