@@ -20,6 +20,8 @@ from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.models.compute import layer_times
 from dpsim.models.section import load as load_model
 from dpsim.models.section import make
+from dpsim.predict.explain import what_if
+from dpsim.predict.player import step_time
 from dpsim.predict.unused import unused
 
 IMAGES = 4
@@ -327,6 +329,31 @@ def test_a_copy_is_two_kernels_for_each_pass_of_a_convolution() -> None:
 def test_a_layout_of_what_has_none_is_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Refused, match=why):
         _ = case(**{"execution": {"channels_last": True}, **changes}).model
+
+
+def test_what_a_word_of_code_would_bring_is_what_a_run_with_it_takes() -> None:
+    """Channels last for images that lie otherwise, torch.compile for what runs operation by
+    operation, and neither for what has it already."""
+    text = {
+        "model": {"huggingface": "gpt2", "sequence_length": 512},
+        "cluster": {"machine": "dgx-a100", "ranks": 4},
+        "execution": {"compile": False},
+    }
+
+    def found(name: str, **keys: Any) -> float | None:
+        data = case(**keys)
+        return {one.change: one.step_time_s for one in what_if(data, step_time(data))}.get(name)
+
+    for name, keys, key in (
+        ("channels last", {}, {"channels_last": True}),
+        ("torch.compile", text, {"compile": True}),
+    ):
+        after = {**keys, "execution": key}
+        assert found(name, **keys) == pytest.approx(step_time(case(**after)), rel=1e-9)
+        assert found(name, **keys) < 0.95 * step_time(case(**keys))  # type: ignore[operator]
+        assert found(name, **after) is None
+    assert found("channels last", strategy={"kind": "mirrored"}) is None
+    assert found("torch.compile") is None
 
 
 def test_the_kernels_of_images_are_told_where_they_count() -> None:

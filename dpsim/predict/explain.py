@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from dpsim.predict.compressed import compression_gain
 from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
 from dpsim.predict.feeding import better_fed
+from dpsim.predict.library_kernels import better_kernels
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
@@ -120,8 +122,9 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
     if (here := case.scenario.strategy.on_device()) is not case.scenario.strategy:
         back = Variant("no offloading", {"strategy": here}).of(case)
         yield UNLOADED[memory_of(back).holds], _short(back), 1.0
-    for fed in better_fed(case):
-        yield fed.name, _short(fed.of(case)), 1.0
+    for variant in (*better_kernels(case), *better_fed(case)):
+        with suppress(Refused):  # kernels that are not counted
+            yield variant.name, _short(variant.of(case)), 1.0
     yield from _cures(case)
 
 

@@ -1,10 +1,12 @@
-"""What frameworks and libraries do with kernels unasked, where a scenario leaves it open."""
+"""What frameworks and libraries do with kernels unasked, and what it would bring to ask them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import Variant
 from dpsim.machines.devices import Device
 from dpsim.models.convolutions import gains_by_tensor_float
 
@@ -29,6 +31,18 @@ def of_kernels(case: Case) -> Iterator[str]:
             f"precision.compute: tf32 may be slower than fp32 on {device.name}: libraries that may "
             "use either run what is faster, which precision.compute: fp32 is"
         )
+
+
+def better_kernels(case: Case) -> Iterator[Variant]:
+    """`case` with kernels that a word in its code asks for: images laid out with channels last, and
+    a model that runs operation by operation compiled."""
+    own = case.scenario.execution
+    lays_last = own.channels_last or own.compile or case.scenario.strategy.channels_last
+    if case.work.lies and not lays_last:
+        yield Variant("channels last", {"execution": replace(own, channels_last=True)})
+    if own.compile is False and not case.work.lies:
+        made = replace(own, compile=True, code="transformers")
+        yield Variant("torch.compile", {"execution": made})
 
 
 def _gains(case: Case, device: Device) -> bool:
