@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,14 +38,30 @@ def described(
     crossed  whether the network between nodes is in use
     """
     usual, *others = found.readings
+    shares = percents([reading.weight for reading in found.readings])
     told = [in_words(usual.cluster, crossed), *usual.notes, *notes]
     if others:
-        told.append(f"assumed {usual.label} ({usual.weight:.0%})")
+        told.append(f"assumed {usual.label} ({shares[0]}%)")
     for place, other in enumerate(others, 1):
         ratio = times[place] / times[0] if len(times) > place else None
         longer = "" if ratio is None else f", {_ratio(ratio)}"
-        told.append(f"or {other.label} ({other.weight:.0%}){longer}")
+        told.append(f"or {other.label} ({shares[place]}%){longer}")
     return "; ".join(text.rstrip(".") for text in told)
+
+
+def percents(weights: Sequence[float]) -> list[int]:
+    """Whole percents of `weights`, which add up to 100: what rounding down leaves goes to those
+    that lose most by it.
+
+    >>> percents([0.125, 0.125, 0.75]), percents([2.0, 1.0])
+    ([13, 12, 75], [67, 33])
+    """
+    exact = [100.0 * weight / sum(weights) for weight in weights]
+    found = [math.floor(one + 1e-9) for one in exact]
+    order = sorted(range(len(exact)), key=lambda k: found[k] - exact[k])
+    for place in order[: 100 - sum(found)]:
+        found[place] += 1
+    return found
 
 
 def _ratio(ratio: float) -> str:
