@@ -166,6 +166,19 @@ def test_columns_that_nobody_reads_are_told_with_what_is_read_instead(tmp_path: 
     ]
 
 
+def test_rows_that_say_their_nodes_have_their_share_where_no_node_has_all(tmp_path: Path) -> None:
+    head = ("model", "accelerator", "gpus", "nodes", "batch_per_gpu", "value", "unit")
+    rows = [("resnet50", "DGX Spark", n, n, 64, 1.0, "s") for n in (2, 4)]
+    for row in read_table(write(tmp_path / "t.csv", rows, head)).rows:
+        (found,) = {r.cluster["gpus_per_node"] for r in platform_of(row).readings}
+        assert found == 1
+    (lone,) = read_table(
+        write(tmp_path / "t.csv", [("resnet50", "GB10", 2, "", 64, 1, "s")], head)
+    ).rows
+    with pytest.raises(Refused, match="no machine known with 2 of gb10 in a node; at most 1"):
+        platform_of(lone)
+
+
 def test_no_column_of_the_published_tables_is_unread() -> None:
     """Their schema, as validation/published/README.md lists it, is all known."""
     published = Path(__file__).parents[1] / "validation/published/training.csv"

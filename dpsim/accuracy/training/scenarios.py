@@ -312,22 +312,34 @@ def _nccl_version(row: TrainingRow) -> str:
 
 def platform_of(row: TrainingRow) -> Platform:
     """What the words of `row` say of its machine.  Raises Refused where it is not known."""
-    gpus, nodes, stated = row.gpus, row.get("nodes"), row.get("gpus_per_node")
-    per_node = int(stated) if stated else min(gpus, _GPUS_PER_NODE)
-    found = platform(
+    nodes, stated = row.get("nodes"), row.get("gpus_per_node")
+    per_node = int(stated) if stated else min(row.gpus, _GPUS_PER_NODE)
+    share = -(-row.gpus // int(nodes)) if nodes else per_node
+    try:
+        found = _platform(row, per_node)
+    except Refused as error:
+        if stated or share == per_node or error.path != ("gpus_per_node",):
+            raise
+        per_node = share  # no node of that accelerator has more
+        found = _platform(row, per_node)
+    found = Platform(with_run(row, found.readings))
+    if stated:
+        return found
+    assumed = f"{per_node} GPUs a node are assumed" if per_node > 1 else "1 GPU a node is assumed"
+    return Platform(tuple(replace(r, notes=(assumed, *r.notes)) for r in found.readings))
+
+
+def _platform(row: TrainingRow, per_node: int) -> Platform:
+    nodes = row.get("nodes")
+    return platform(
         accelerator=accelerator_of(row),
         gpus_per_node=per_node,
         intra_node=row.text("intra_node"),
         inter_node=row.text("inter_node"),
         inter_gbits_s=row.get("inter_gbits_s_per_node"),
-        nodes=int(nodes) if nodes else -(-gpus // per_node),
-        ranks=gpus,
+        nodes=int(nodes) if nodes else -(-row.gpus // per_node),
+        ranks=row.gpus,
     )
-    found = Platform(with_run(row, found.readings))
-    if stated:
-        return found
-    assumed = f"{per_node} GPUs a node are assumed"
-    return Platform(tuple(replace(r, notes=(assumed, *r.notes)) for r in found.readings))
 
 
 def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
