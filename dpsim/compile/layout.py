@@ -156,7 +156,8 @@ def assign(
         fitting = [n for n in range(1, len(items) + 1) if len(items) % n == 0]
         raise Refused(
             f"{len(items)} {what} do not make {count} equal stages; "
-            f"{', '.join(map(str, fitting[-12:]))} would, or stages: balanced",
+            f"{', '.join(map(str, fitting[-12:]))} would, or the scenario's key "
+            "stages: balanced",
             ("parallel", "pipeline"),
         )
     else:

@@ -35,6 +35,7 @@ from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, record
 from dpsim.describe.bundled import base_and_name, check_command, find
 from dpsim.describe.convergence import Training
+from dpsim.describe.misplaced import elsewhere
 from dpsim.describe.parallel import Parallel
 from dpsim.describe.sections import (
     Batch,
@@ -340,7 +341,8 @@ def placed(
 ) -> Refused:
     """`error` with the --set text at fault, else with the file and line of its key."""
     if error.unknown_key:
-        error = Refused(error.message + of_one_kind(error.path, changed), error.path)
+        more = of_one_kind(error.path, changed) or elsewhere(Scenario, error.path, error.message)
+        error = Refused(error.message + more, error.path)
     at = dotted(error.path)
     for name, text in changed.items():
         if at == name or at.startswith((name + ".", name + "[")) or name.startswith(at + "."):

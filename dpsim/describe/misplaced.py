@@ -1,0 +1,46 @@
+"""Keys that stand in another section than the one that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dpsim.core.record import json_schema
+
+#: places that are proposed at most
+_MOST = 3
+#: keys that name which kind a section is
+_TAGS = ("kind", "backend", "name")
+
+
+def elsewhere(cls: type, path: tuple[str | int, ...], said: str) -> str:
+    """Where in a file of records `cls` the unknown key at `path` is one, beside what was `said` of
+    it; "" where it is nowhere, or names which kind a section is."""
+    key = str(path[-1]) if path else ""
+    if key in ("", *_TAGS) or not said.startswith("unknown key"):
+        return ""
+    here = ".".join(map(str, path[:-1]))
+    places = [place for place in places_of(cls, key) if place != f"{here}.{key}".lstrip(".")]
+    shown = " or ".join(repr(place) for place in places[:_MOST])
+    return f"; there is {shown}" if shown else ""
+
+
+def places_of(cls: type, key: str) -> list[str]:
+    """Paths of the keys called `key` in a file of records `cls`: its own, and those of its
+    sections.
+
+    >>> from dpsim.describe.scenario import Scenario
+    >>> places_of(Scenario, "stages"), places_of(Scenario, "gpus_per_node")
+    (['stages'], ['cluster.gpus_per_node'])
+    """
+    sections = json_schema(cls)["properties"]
+    own = [key] if key in sections else []
+    return own + [f"{name}.{key}" for name, schema in sections.items() if key in set(_keys(schema))]
+
+
+def _keys(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a section, whatever its kind."""
+    yield from schema.get("properties", {})
+    for how in ("anyOf", "oneOf"):
+        for option in schema.get(how, ()):
+            yield from _keys(option)
