@@ -172,7 +172,7 @@ def accept_sequence(model: Model, ranks: int, context: int) -> None:
     """Refuse stretches of a sequence, one for each of `context` ranks, that `ranks` tensor ranks
     do not share equally (NVIDIA/Megatron-LM 00caa53a megatron/core/tensor_parallel/mappings.py
     asserts it of what it scatters)."""
-    if model.tokens == 1 or model.tokens % (ranks * context) == 0:  # 1: layers of a toy
+    if shares_sequence(model, ranks, context):
         return
     what = f"sequences of {model.tokens} tokens" + (f" over {context} ranks" if context > 1 else "")
     raise Refused(
@@ -180,6 +180,12 @@ def accept_sequence(model: Model, ranks: int, context: int) -> None:
         f"model.sequence_length that {ranks * context} divides",
         ("parallel", "sequence_parallel"),
     )
+
+
+def shares_sequence(model: Model, ranks: int, context: int) -> bool:
+    """Whether `ranks` tensor ranks share a sequence, or its stretch of one of `context` ranks,
+    equally; a toy's layers have one token."""
+    return model.tokens == 1 or model.tokens % (ranks * context) == 0
 
 
 def _whole(model: Model) -> bool:

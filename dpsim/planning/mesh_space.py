@@ -18,6 +18,7 @@ from typing import Any
 
 from dpsim.cases.case import Case
 from dpsim.cases.least import blocks_of
+from dpsim.models.split import shares_sequence
 from dpsim.predict.point import Change
 
 #: micro-batches of a step at most
@@ -77,8 +78,9 @@ class MeshSpace:
         """What of the scenario `setting` sets."""
         given, keys = self.case.scenario.parallel, ("tensor", "pipeline", "context", "expert")
         parallel: dict[str, Any] = {k: getattr(setting, k) for k in keys if getattr(setting, k) > 1}
-        shared = setting.tensor > 1 and self._language and self._in_parts(setting)
-        parallel |= {"sequence_parallel": True} if shared else {}
+        if setting.tensor > 1 and self._language:
+            shared = shares_sequence(self.case.model, setting.tensor, setting.context)
+            parallel |= {"sequence_parallel": True} if shared else {}
         beside = given.async_tensor_parallel and "sequence_parallel" in parallel
         parallel |= {"async_tensor_parallel": True} if beside else {}
         said = given.overlap_tensor_gradients
@@ -102,11 +104,6 @@ class MeshSpace:
         elif scenario.stages is not None:
             change["stages"] = None
         return change
-
-    def _in_parts(self, setting: MeshSetting) -> bool:
-        """Whether tensor ranks have equal parts of a sequence; a toy's has one token."""
-        tokens = self.case.model.tokens
-        return tokens == 1 or tokens % (setting.tensor * setting.context) == 0
 
     def dealt(self, setting: MeshSetting) -> bool:
         """Whether samples are dealt to ranks by their speed, so that shares differ: where the
