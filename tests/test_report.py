@@ -623,3 +623,22 @@ def test_sentences_name_the_point_that_they_are_about(tmp_path: Path) -> None:
     fed = next(text for text in sentences(answer) if text.startswith("The loader takes"))
     assert headline(answer).startswith("On 1 rank with input.workers = 4 a step takes 20 ms")
     assert fed.startswith("The loader takes 20 ms for the batches of a step on 1 rank with input.w")
+
+
+def test_the_machine_that_points_share_is_told() -> None:
+    """Its devices, whose node it is, and its network, with what the scenario overrides."""
+    told = {
+        "quickstart": "8 x Tesla V100-SXM2-16GB a node as in v100-1x100g, "
+        "1 x 100 Gbit/s infiniband",
+        "diloco-two-sites": "8 x H100-SXM5-80GB a node as in dgx-h100, 8 x 400 Gbit/s infiniband "
+        "and 8 x A100-SXM4-80GB a node as in dgx-a100, 8 x 200 Gbit/s infiniband",
+        "worked/slow_rank": "",
+    }
+    for name, machine in told.items():
+        assert predict(read(name)).answer.machine == machine
+    changed = ["cluster.nics_per_node=2", "cluster.inter_node_bandwidth=25 Gbit/s",
+               "cluster.inter_node_kind=ethernet"]  # fmt: skip
+    machine = predict(read("llama3-8b-h100", changed)).answer.machine
+    assert machine == "8 x H100-SXM5-80GB a node as in dgx-h100, 2 x 25 Gbit/s ethernet"
+    several = ["sweep={cluster.machine: [dgx-h100, dgx-a100]}"]
+    assert predict(read("llama3-8b-h100", several)).answer.machine == ""

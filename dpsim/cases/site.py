@@ -105,6 +105,21 @@ class Site:
         return self._built(nodes, self.cluster.ranks, self.cluster.gpus_per_node)
 
     @property
+    def in_words(self) -> str:
+        """Devices of a node, whose node it is, and its network; "" without a machine."""
+        if self.parts:
+            return " and ".join(filter(None, (part.in_words for part in self.parts)))
+        topology, machine = self.topology, self.machine
+        if topology is None or machine is None:
+            return ""
+        others = sorted({device.name for device in self.others} - {machine.device.name})
+        beside = f" (some of them {' and '.join(others)})" if others else ""
+        node = f"{topology.gpus} x {machine.device.name}{beside} a node as in {machine.name}"
+        if (link := topology.port) is None:
+            return node
+        return f"{node}, {topology.nics} x {link.bandwidth * 8e-9:.6g} Gbit/s {link.kind}"
+
+    @property
     def asked(self) -> tuple[int, int]:
         """Ranks and nodes that the cluster asks for, whether or not its machine can have them."""
         cluster, own = self.cluster, self.machine.gpus_per_node if self.machine else 1

@@ -159,6 +159,12 @@ class Topology:
             return None
         return self._network.cables(self.nodes, self.nics)
 
+    @property
+    def port(self) -> Link | None:
+        """What joins a NIC to the network; None where there is none, or nodes of several kinds."""
+        found: Link | None = getattr(self._network, "link", None)
+        return found if self.nics else None
+
     @cached_property
     def balanced(self) -> Topology:
         """The same machine with traffic spread evenly over equal paths between its switches.

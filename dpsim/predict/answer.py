@@ -133,6 +133,8 @@ class Answer:
     scenario       as plain data that reads back to an equal one
     scaling        weak or strong
     held_constant  what all points share
+    machine        devices of a node and its network, in words; "" without one, and where points
+                   differ in it
     advice         where a point does not fit in memory: what would, the mildest first
     """
 
@@ -147,4 +149,5 @@ class Answer:
     measured: tuple[Measured, ...]
     calibration: Level | None
     warnings: tuple[str, ...]
+    machine: str = ""
     advice: tuple[Advice, ...] | None = None

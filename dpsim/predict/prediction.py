@@ -71,7 +71,16 @@ class Prediction(Presented):
             measured=self._measured,
             calibration=found,
             warnings=self.warnings,
+            machine=self.machine,
         )
+
+    @property
+    def machine(self) -> str:
+        """The machine in words; "" where points are of several, or of none."""
+        found = {
+            one.case.site.in_words for one in self.outcomes if not isinstance(one.point, Failed)
+        }
+        return found.pop() if len(found) == 1 else ""
 
     @property
     def scaling(self) -> str:

@@ -15,7 +15,7 @@ from dpsim.predict.point import Failed
 from dpsim.report.blame import print_blame
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.points import settings
-from dpsim.report.sentences import scaling_title
+from dpsim.report.sentences import titles
 from dpsim.report.table import Columns, say, table, warn
 from dpsim.report.text import bottleneck, brief, clean, percent, ranks, signed, split_text
 from dpsim.report.trace import Traced, trace_file, traced
@@ -41,7 +41,7 @@ def print_explanation(found: Explanation, console: Console) -> None:
     """Per point: the split of the step, the critical path, buckets, and what would help."""
     answer, points = found.answer, found.points
     say(console, [brief(answer.name, 240)], "bold")
-    say(console, [scaling_title(answer)])
+    say(console, titles(answer))
     half, hidden = SHOWN // 2, len(points) - SHOWN
     for place, one in enumerate(points):
         if hidden > 0 and place == half:

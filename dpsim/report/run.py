@@ -10,7 +10,7 @@ from dpsim.predict.point import Point
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.pages import run as pages
 from dpsim.report.points import LEFT, flat, measured_columns, run_columns
-from dpsim.report.sentences import headline, memory_sentences, scaling_title, sentences
+from dpsim.report.sentences import headline, memory_sentences, sentences, titles
 from dpsim.report.table import Columns, say, table, warn, without
 from dpsim.report.text import brief, clean
 
@@ -42,7 +42,7 @@ def print_run(prediction: Prediction, console: Console, out: Path | None) -> Non
 def print_answer(answer: Answer, console: Console) -> None:
     """A table, then why, how sure, and whether it fits."""
     say(console, [brief(answer.name, 240)], "bold")
-    say(console, [scaling_title(answer)])
+    say(console, titles(answer))
     console.print(table(*_fitting(run_columns(answer.points), console.width), left=LEFT))
     if answer.measured:
         console.print(table(*measured_columns(answer)))

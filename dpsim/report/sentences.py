@@ -44,6 +44,11 @@ def scaling_title(answer: Answer) -> str:
     return f"{answer.scaling.capitalize()} scaling: {clean(held)} held constant"
 
 
+def titles(answer: Answer) -> list[str]:
+    """What stands above the points: what is held constant, and the machine."""
+    return [scaling_title(answer), *([f"On {clean(answer.machine)}"] if answer.machine else [])]
+
+
 def headline(answer: Answer) -> str:
     """The answer in one sentence."""
     good = [p for p in computed(answer.points) if p.speedup is not None]

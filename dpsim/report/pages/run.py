@@ -23,7 +23,7 @@ from dpsim.report.pages import (
 )
 from dpsim.report.pages.lived import life_charts
 from dpsim.report.points import LEFT, measured_columns, run_columns
-from dpsim.report.sentences import headline, memory_sentences, scaling_title, sentences
+from dpsim.report.sentences import headline, memory_sentences, scaling_title, sentences, titles
 from dpsim.report.text import brief, clean
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def assumptions(answer: Answer) -> list[str]:
     scenario = answer.scenario
     sources = sorted({s for p in computed(answer.points) for s in p.interval.causes})
     calibrated = answer.calibration is not None
-    found = [scaling_title(answer) + "."]
+    found = [f"{title}." for title in titles(answer)]
     if calibrated:
         found.append("The level of compute comes from one measured step; all else is predicted.")
     elif "machine" in scenario["cluster"]:
