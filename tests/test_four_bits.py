@@ -115,7 +115,7 @@ def test_a_device_reaches_what_the_last_architecture_before_it_does(
 
 
 def test_a_device_without_4_bits_is_refused_and_told_those_that_have_them() -> None:
-    have = "nvfp4 is on b200, b300, gb200, gb300, .*rtx5090"
+    have = "nvfp4 is on b200, b300, gb10, gb200, gb300, .*rtx5090"
     for machine, device in (("dgx-h100", "H100-SXM5-80GB"), ("mi355x-8", "MI355X")):
         asked = {**LLAMA, "cluster": {"machine": machine, "nodes": 1}}
         asked |= {"precision": {"parameters": "bf16", "compute": "nvfp4"}}

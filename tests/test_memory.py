@@ -307,8 +307,9 @@ def test_350_million_parameters_under_ddp_take_7_gb_and_5_6_with_views(
 
 
 def test_a_device_has_what_it_says_of_itself_and_others_what_such_devices_say() -> None:
-    """The constants are those of the files: extremes and median."""
-    devices = [load_device(name) for name in device_names()]
+    """The constants are those of the files: extremes and median; but of GB10, whose memory the host
+    has a fifth of."""
+    devices = [load_device(name) for name in device_names() if name != "gb10"]
     told = sorted(one.usable / one.memory for one in devices if one.usable)
     least, point, most = USABLE
     assert (told[0], told[-1]) == pytest.approx((least, most), abs=0.002)
