@@ -31,6 +31,8 @@ _GIB = 2.0**30
 _CLOSE = 0.95
 #: likeness in spelling from which on a device may be meant
 _ALIKE = 0.7
+#: how many accelerators there are, before their name; on each of several nodes too
+_COUNTED = re.compile(r"^\s*(?:\d{1,3} ?[x×*] ?){1,2}(?=[A-Za-z])")
 #: forms of a board
 MODULE, CARD = "module", "card"
 
@@ -53,6 +55,15 @@ class HardwareText:
     ranks: int | None
     modules: bool = False
     denied: tuple[str, ...] = ()
+
+
+def as_written(text: str) -> str:
+    """`text` without how many there are, and with names as `words.yaml` has them: "NVIDIA_A100" and
+    Google's of slices ("16x v5e-256") otherwise."""
+    plain = _COUNTED.sub("", text)
+    for read, written in vocabulary().accelerators.spellings.items():
+        plain = re.sub(written.pattern, read, plain, flags=re.IGNORECASE)
+    return plain
 
 
 def family_of(text: str) -> Family:

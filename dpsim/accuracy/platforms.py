@@ -8,7 +8,6 @@ readings.  It looks at the words alone, never at where they come from.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,6 +19,7 @@ from dpsim.accuracy.accelerators import (
     MODULE,
     HardwareText,
     as_sold,
+    as_written,
     board_of,
     family_of,
     named_board,
@@ -55,9 +55,6 @@ from dpsim.machines.fabrics.processors import Processors
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
 from dpsim.machines.topology import LARGEST_SERVER, alike
-
-#: a count in front of an accelerator's name ("8x H100")
-_COUNTED = re.compile(r"^\s*\d{1,3} ?[x×*] ?(?=[A-Za-z])")
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def platform(
     """
     outer, inner = sides(inter_node)
     accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
-    accelerator = _COUNTED.sub("", accelerator)
+    accelerator = as_written(accelerator)
     require_plain_words(accelerator, f"{intra_node} ; {machine}", fabric)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()

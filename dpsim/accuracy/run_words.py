@@ -78,5 +78,6 @@ class StrategyWords:
     unsaid: Words
     schedules: tuple[KeyRule, ...]
     ring: Words
+    ulysses: Words
     denied: Words
     perhaps: Words

@@ -53,6 +53,7 @@ class Family(Named):
 class AcceleratorWords:
     """Accelerators by name, and what stands in for one that isn't stated."""
 
+    spellings: dict[str, Words]
     refused: dict[str, Words]
     memory_taken: Words
     memory_shown: Words

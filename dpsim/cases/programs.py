@@ -92,6 +92,7 @@ class Programs:
             compression=self.compression,
             coder=None if self.toy or device is None else _coder(device),
             gpu=device is not None and self.carrier not in ("gloo", "free"),
+            compiled=self.carrier == "ici",
             servers=self.carrier == "parameter_server",
             whole=self.carrier == "ideal" and not site.sites,
             expert_ranks=batches.mesh.expert_ranks,

@@ -64,6 +64,7 @@ class Job:
     compression   what gradients become before they travel; None: nothing
     coder         how fast gradients are coded; None: as copies are made
     gpu           whether the device has queues that its host can wait for
+    compiled      whether a compiler lays parameters out along dimensions that ranks divide (XLA)
     servers       whether gradients go through parameter servers
     whole         whether a collective costs all its bytes, however few each rank sends (`ideal`)
     expert_ranks  ranks that hold the same experts, where experts are shared out; None: as `ranks`
@@ -92,6 +93,7 @@ class Job:
     compression: Compression | None = None
     coder: Coder | None = None
     gpu: bool = False
+    compiled: bool = False
     servers: bool = False
     whole: bool = False
     expert_ranks: int | None = None

@@ -45,3 +45,19 @@ def adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoi
         where = "all products" if everywhere else "attention's products"
         notes.append(f"adapters of rank {adapters['rank']} on {where} are assumed")
     return replace(found, data={**found.data, "adapters": adapters})
+
+
+def beside_adapters(
+    strategy: dict[str, Any], model: ModelChoice, notes: list[str]
+) -> dict[str, Any]:
+    """`strategy` as it trains adapters: torch flattens parameters of which some are frozen only
+    with use_orig_params, and those in 4 bits only where code stores them otherwise, which is
+    played as fully_shard has them."""
+    adapters = model.data.get("adapters")
+    if adapters is None or strategy["kind"] != "fsdp1":
+        return strategy
+    if "base_dtype" in adapters:
+        notes.append("FSDP of parameters in 4 bits is played as fully_shard has it")
+        return {"kind": "fsdp"}
+    notes.append("use_orig_params: true is assumed, for adapters train beside frozen parameters")
+    return {**strategy, "use_orig_params": True}

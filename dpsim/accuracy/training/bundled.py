@@ -13,8 +13,9 @@ from dpsim.models.named import load_named, model_names
 
 #: how many times its parameters a row may state of a model of that name (buffers, heads, tables)
 _APART = 1.3
-#: what a name may begin with, its publisher, and end with, how its weights are stored
-_AROUND = re.compile(r"^(?:[\w.-]+/|meta[- ]|facebook[- ]|google[- ])|[- ](?:hf|base)$")
+#: what a name may begin with, its publisher, and end with, how its weights are stored and the usual
+#: pixels
+_AROUND = re.compile(r"^(?:[\w.-]+/|meta[- ]|facebook[- ]|google[- ])|[- ](?:hf|base)$|[-_]224$")
 
 
 def bundled(

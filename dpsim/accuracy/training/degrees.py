@@ -12,13 +12,31 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 
+#: the axis of ranks that share sequences, and heads in attention (DeepSpeed's Ulysses): column cp
+ULYSSES = "ulysses"
+
+
+def shares_heads(row: TrainingRow) -> bool:
+    """Whether ranks of `row` share sequences as Ulysses has it: where words say a size, or that it
+    is Ulysses, beside sharded parameters and without tensor ranks, whose sequences are another
+    thing."""
+    words, said = vocabulary().strategies, row.strategy_words
+    if words.ulysses.search(said):
+        return True
+    sized = words.degrees[ULYSSES].search(said) and not words.shares["tp"].search(said)
+    return bool(sized and words.shared_out.search(said) and row.count("tp") == 1)
+
 
 def with_degrees(row: TrainingRow, notes: list[str]) -> TrainingRow:
     """`row` with the sizes of its mesh that its words say; appends to `notes` which."""
     if row.gpus == 1:  # whose words are those of the runs beside it
         return row
     said, found = row.strategy_words, dict[str, int]()
-    for axis, words in vocabulary().strategies.degrees.items():
+    degrees = vocabulary().strategies.degrees
+    if not shares_heads(row):
+        degrees = {axis: words for axis, words in degrees.items() if axis != ULYSSES}
+    for name, words in degrees.items():
+        axis = "cp" if name == ULYSSES else name
         told = {int(next(filter(None, size.groups()))) for size in words.finditer(said)}
         if len(told) > 1:
             sizes = " and ".join(map(str, sorted(told)))

@@ -89,6 +89,19 @@ def _check_rate(row: TrainingRow, case: Case, value: float, step: float) -> None
             )
 
 
+def samples_of_step(row: TrainingRow, tokens: float | None) -> float | None:
+    """The samples, of so many `tokens` each, that `row` says are done in a step: its rate times
+    `step_time_s`; None where one of them is not there, or the rate counts other things."""
+    words = vocabulary().tables
+    value, step = row.get("value"), row.get("step_time_s")
+    match = words.throughput.fullmatch(row.text("unit").lower())
+    what = _things(match["what"]) if match else ""
+    if not (match and value and step) or what not in ("tokens", *words.samples):
+        return None
+    each = tokens if what == "tokens" else 1.0
+    return value * step * (row.gpus if _of_a_gpu(match, row) else 1) / each if each else None
+
+
 def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -> float:
     words = vocabulary().tables
     match = words.throughput.fullmatch(unit.lower())

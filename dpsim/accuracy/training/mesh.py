@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.degrees import shares_heads
 from dpsim.accuracy.training.experts import shared_among
 from dpsim.accuracy.training.layouts import layers_of, layout_of, loaded
 from dpsim.accuracy.training.models import ModelChoice, blocks_of, modules_of
@@ -160,14 +161,21 @@ class RowMesh:
             return {"stages": layers_of(layout, loaded(model))}
         blocks, stages = blocks_of(model), self.pipeline * chunks
         further = modules_of(model)
+        if stages == blocks + 2:
+            notes.append("embedding and loss are stages of their own")
+            return {"stages": layers_of(("E", *"t" * blocks, "L"), loaded(model))}
         if any(blocks % n and (blocks + 2) % n == 0 for n in (self.pipeline, stages)):
             notes.append("embedding and loss count as a block each of their stages")
         elif blocks % stages and further and (blocks + 2 + further) % stages == 0:
             notes.append(
                 "embedding, loss and multi-token prediction count as a block each of their stages"
             )
-        elif not (self.cut or vocabulary().strategies.copies_out.search(_framework(row))):
+        elif self.cut or vocabulary().strategies.copies_out.search(_framework(row)):
+            pass
+        elif blocks % stages == 0:
             return {}
+        else:
+            notes.append("blocks do not make equal stages, and as equal ones as can be are assumed")
         return {"stages": "balanced"}
 
     def _attending(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
@@ -180,6 +188,9 @@ class RowMesh:
         if self.torch:
             notes.append("keys and values are gathered, a copy for each head of queries")
             return {"context": {"kind": "all_gather", "copied_keys": True}}
+        if shares_heads(row):
+            notes.append("ranks share sequences, and in attention its heads, by all-to-alls")
+            return {"context": {"kind": "ulysses"}}
         ring = vocabulary().strategies.ring.search(row.text("strategy_detail").lower())
         if not ring and _windowed(model):
             notes.append("keys and values are assumed to be gathered, for windows go round no ring")
@@ -255,7 +266,8 @@ def _tensor_groups(row: TrainingRow) -> dict[str, bool]:
         raise Refused(message, ("tensor_groups",))
     else:
         said = f"{row.text('strategy_detail').lower()} | {named}"
-    beside = bool(words.beside_computing.search(said)) or _submitted(row)
+    xla = bool(vocabulary().tpus.search(row.text("accelerator").lower()))
+    beside = bool(words.beside_computing.search(said)) or _submitted(row) or xla
     splitting = (words.torch_mesh, words.splits_sequences, words.sequences)
     found: dict[str, bool] = {}
     if beside or any(rule.search(f"{own} {said}") for rule in splitting):

@@ -12,7 +12,8 @@ from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
-from dpsim.accuracy.training.adapters import adapted
+from dpsim.accuracy.training.adapters import adapted, beside_adapters
+from dpsim.accuracy.training.batches import batch_of, tokens_per_gpu
 from dpsim.accuracy.training.degrees import with_degrees
 from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
 from dpsim.accuracy.training.experts import routing_of
@@ -37,16 +38,15 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
+from dpsim.cases.variant import Variant
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import load_machine
+from dpsim.predict.memory import memory_of
 
 #: GPUs of a node where nothing is stated
 _GPUS_PER_NODE = 8
-#: batch per GPU where nothing is stated, and the parameters from which on a language model is large
-#: [millions]
-_BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
 #: how far stated parameters may be off a known model's: tables count with and without embeddings
 _PARAMETERS_APART = 3.0
 
@@ -101,7 +101,8 @@ def measured_case(
     chosen = reading or platform_of(row).readings[0]
     row, wide = plainly(row)
     row = told_by(row, chosen)
-    model, strategy = _model(row, mesh, notes), strategy_of(row, notes)
+    model = _model(row, mesh, notes)
+    strategy = beside_adapters(strategy_of(row, notes), model, notes)
     data: dict[str, Any] = {
         **mesh.data(row, model, notes),
         "model": model.data,
@@ -110,7 +111,7 @@ def measured_case(
         "host": host_of(row, strategy, model, mesh, notes),
         "cluster": _cluster(row, chosen),
         "precision": precision_of(row, wide, notes),
-        "batch": _batch(row, model, mesh, notes),
+        "batch": batch_of(row, model, mesh, notes),
         "optimizer": optimizer_of(row, "adam" if model.language else "momentum", notes),
         **recomputed(row, notes),
         **input_of(row, model, notes),
@@ -172,11 +173,30 @@ def _measured_as(
     named = row.text("row_id") or f"line {row.line}"
     case = shared(Case(load(data, Path(), named).scenario, Path()), data)
     step_time, time = measured(row, case)
-    if not (language and counts_twice(row, case, step_time)):
+    if not language:
+        return case, step_time, time
+    if counts_twice(row, case, step_time):
+        notes.append("forward is computed again, for the FLOP that are counted have it twice")
+    elif _may_recompute(row) and _needs_recomputing(case):
+        notes.append("forward is assumed to be computed again, for else nothing has room for it")
+    else:
         return case, step_time, time
     data["recompute"] = "full"
-    notes.append("forward is computed again, for the FLOP that are counted have it twice")
     return _measured_as(row, data, False, notes)
+
+
+def _may_recompute(row: TrainingRow) -> bool:
+    """Whether `row` says nothing of what is computed again; MLPerf's submissions hold what others
+    have no room for, by means of their own."""
+    return not row.text("act_ckpt") and "mlcommons" not in row.text("source_repo").lower()
+
+
+def _needs_recomputing(case: Case) -> bool:
+    """Whether a step of `case`, which was run, has room where forward is computed again, and
+    surely none where activations are kept."""
+    if case.scenario.recompute != "none" or memory_of(case).fits != "no":
+        return False
+    return memory_of(Variant("full", {"recompute": "full"}).of(case)).holds
 
 
 def shared(case: Case, data: Mapping[str, Any]) -> Case:
@@ -215,7 +235,7 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
     found = _chosen(row, mesh, tokens)
     if found.language and not tokens:
         length = found.data["sequence_length"]
-        most = _tokens_per_gpu(row, mesh)
+        most = tokens_per_gpu(row, mesh)
         if most and most < length:  # a sequence cannot be longer than all tokens of a GPU
             found, length = _chosen(row, mesh, most), most
         notes.append(f"sequences of {length:,} tokens are assumed")
@@ -253,36 +273,6 @@ def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
     count = millions * 1e6 if millions else None
     split = mesh.tensor, mesh.pipeline
     return choose_model(row.text("model"), row.text("task"), count, tokens, split, row.text)
-
-
-def _in_tokens(row: TrainingRow, column: str) -> bool:
-    """Whether `column`, batch_per_gpu or global_batch, is counted in tokens: as words behind its
-    number say, else as column batch_unit does."""
-    own, unit, known = row.text(column), row.text("batch_unit"), vocabulary().tables
-    if known.per_node.search(f"{unit} {own}".lower()):
-        raise Refused(f"batch_unit: {(unit or own)[:60]!r} is not read; per GPU, or all")
-    worded = any(letter.isalpha() for letter in own)
-    return known.in_tokens.search((own if worded else unit).lower()) is not None
-
-
-def _count(row: TrainingRow, column: str, tokens: float | None) -> float | None:
-    """The number of samples in `column`, of so many `tokens` each where it counts those."""
-    batch = row.get(column)
-    if batch is None or not _in_tokens(row, column):
-        return batch
-    if not tokens:
-        raise Refused("a batch in tokens needs seq_len")
-    return batch / tokens
-
-
-def _tokens_per_gpu(row: TrainingRow, mesh: RowMesh) -> int | None:
-    """Tokens of a micro-batch on one replica, where batches are counted in tokens."""
-    batch, total = row.get("batch_per_gpu"), row.get("global_batch")
-    if batch is not None:
-        return int(batch) or None if _in_tokens(row, "batch_per_gpu") else None
-    if total is None or not _in_tokens(row, "global_batch"):
-        return None
-    return int(total / mesh.replicas / (row.get("grad_accum") or 1.0)) or None
 
 
 def _collective(row: TrainingRow, reading: MachineReading, notes: list[str]) -> dict[str, Any]:
@@ -348,51 +338,3 @@ def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
     if nodes and nodes > 1 and gpus < nodes * (stated or _GPUS_PER_NODE):
         cluster["gpus_per_node"] = -(-gpus // int(nodes))
     return cluster | along_axes(row, cluster)
-
-
-def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:
-    gpus = mesh.replicas
-    tokens = row.get("seq_len") or (model.data["sequence_length"] if model.language else None)
-    batch, total = _count(row, "batch_per_gpu", tokens), _count(row, "global_batch", tokens)
-    stated = None if mesh.corrected else row.get("grad_accum")
-    steps = stated or mesh.micro_batches(row) or 1.0
-    accumulation = int(steps)
-    if mesh.cut and accumulation < mesh.pipeline and batch and batch % mesh.pipeline == 0:
-        batch, accumulation = batch / mesh.pipeline, accumulation * mesh.pipeline
-        notes.append("a replica's batch is cut into a micro-batch for every stage")
-    if batch is None and total is None:
-        batch = _assumed_batch(row, model)
-        notes.append(f"a batch of {batch:.0f} per GPU is assumed")
-    if batch and total and not stated and accumulation == 1:
-        accumulation = _implied(total / (batch * gpus), notes)
-    if batch is not None and total is not None:
-        if _near(batch * accumulation * gpus, total):
-            total = None
-        elif accumulation > 1 and _near(batch * gpus, total):
-            batch, total = batch / accumulation, None
-            notes.append("batch_per_gpu holds all micro-batches of a step")
-        else:
-            notes.append("global_batch counts; it is not batch_per_gpu x GPUs x accumulation")
-            batch = None
-    if batch is not None and batch == int(batch) and batch >= 1:
-        return {"per_device": int(batch), "accumulation": accumulation}
-    samples = round(total if total is not None else (batch or 0) * accumulation * gpus)
-    return {"global": max(samples, 1), "accumulation": accumulation}
-
-
-def _implied(micro_batches: float, notes: list[str]) -> int:
-    """Micro-batches of a step that both batches make, where column grad_accum is empty."""
-    count = round(micro_batches)
-    if count < 2 or not _near(count, micro_batches):
-        return 1
-    notes.append(f"{count} micro-batches a step, as batch_per_gpu and global_batch make")
-    return count
-
-
-def _assumed_batch(row: TrainingRow, model: ModelChoice) -> float:
-    large = model.language and (row.get("params_m") or 0) > _LARGE
-    return float(_BATCH["large" if large else "sequence" if model.language else "image"])
-
-
-def _near(a: float, b: float) -> bool:
-    return abs(a - b) <= 0.02 * b

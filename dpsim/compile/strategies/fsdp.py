@@ -189,6 +189,20 @@ class Fsdp(Strategy):
         asked = f"blocks_per_group: {self.blocks_per_group:,}"
         return (f"{asked} is taken as {blocks:,}, all blocks of the model: they are one group",)
 
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """That more padding travels than parameters: of experts that are one tensor."""
+        groups = self._groups(job) if job.control else ()
+        whole = sum(group.gather for group in groups)
+        padding = sum(group.gather_padding for group in groups)
+        if padding <= whole:
+            return ()
+        return (
+            f"fully_shard pads tensors of fewer rows than the {self.sharing(job)} ranks of a group "
+            f"(experts in one tensor), so {1 + padding / whole:.3g} times the parameters travel; "
+            "parallel.expert, smaller groups (strategy.shard) or fsdp1 pad less, and so does code "
+            "with a module for each expert, or with a shard_placement_fn",
+        )
+
     def gradient_dtype(self, job: Job, layer: int, tensor: Tensor, *, kept: bool) -> str:
         """What backward leaves a gradient in, or, where it was `kept` from an earlier one, what it
         was kept in."""
@@ -216,7 +230,7 @@ class Fsdp(Strategy):
                 own = stored_bytes(gather_dtype(job, i, tensor))
                 eight = self.float8_all_gather and not unit.root and _fits_float8(tensor)
                 ag = DTYPE_BYTES["fp8"] if eight else own
-                experts = job.model.layers[i].experts if job.holders else 0
+                experts = job.model.layers[i].experts if job.holders or job.compiled else 0
                 extra = _padding(tensor, shards, experts) if job.control else 0
                 gather += ag * tensor.elements
                 gather_padding += ag * extra

@@ -1,0 +1,108 @@
+"""From the columns of a row of a table of training runs to its batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpsim.accuracy.training.measured import samples_of_step
+from dpsim.accuracy.training.mesh import RowMesh
+from dpsim.accuracy.training.models import ModelChoice
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import vocabulary
+from dpsim.core.record import Refused
+
+#: batch per GPU where nothing is stated, and the parameters from which on a language model is large
+#: [millions]
+_BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
+
+
+def batch_of(
+    row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]
+) -> dict[str, Any]:
+    gpus = mesh.replicas
+    tokens = row.get("seq_len") or (model.data["sequence_length"] if model.language else None)
+    batch, total = _count(row, "batch_per_gpu", tokens), _count(row, "global_batch", tokens)
+    stated = None if mesh.corrected else row.get("grad_accum")
+    steps = stated or mesh.micro_batches(row) or 1.0
+    accumulation = int(steps)
+    if mesh.cut and accumulation < mesh.pipeline and batch and batch % mesh.pipeline == 0:
+        batch, accumulation = batch / mesh.pipeline, accumulation * mesh.pipeline
+        notes.append("a replica's batch is cut into a micro-batch for every stage")
+    if batch is None and total is None:
+        total = _of_rate(row, tokens, notes)
+    if batch is None and total is None:
+        batch = _assumed_batch(row, model)
+        notes.append(f"a batch of {batch:.0f} per GPU is assumed")
+    if batch and total and not stated and accumulation == 1:
+        accumulation = _implied(total / (batch * gpus), notes)
+    if batch is not None and total is not None:
+        if _near(batch * accumulation * gpus, total):
+            total = None
+        elif accumulation > 1 and _near(batch * gpus, total):
+            batch, total = batch / accumulation, None
+            notes.append("batch_per_gpu holds all micro-batches of a step")
+        else:
+            notes.append("global_batch counts; it is not batch_per_gpu x GPUs x accumulation")
+            batch = None
+    if batch is not None and batch == int(batch) and batch >= 1:
+        return {"per_device": int(batch), "accumulation": accumulation}
+    samples = round(total if total is not None else (batch or 0) * accumulation * gpus)
+    return {"global": max(samples, 1), "accumulation": accumulation}
+
+
+def _of_rate(row: TrainingRow, tokens: float | None, notes: list[str]) -> float | None:
+    """The samples of a step that its time and its rate make, where they are a whole number of
+    them."""
+    made = samples_of_step(row, tokens)
+    if made is None or made < 1 or not _near(round(made), made):
+        return None
+    notes.append(f"a global batch of {round(made)}, as the rate and the time of a step make")
+    return float(round(made))
+
+
+def _implied(micro_batches: float, notes: list[str]) -> int:
+    """Micro-batches of a step that both batches make, where column grad_accum is empty."""
+    count = round(micro_batches)
+    if count < 2 or not _near(count, micro_batches):
+        return 1
+    notes.append(f"{count} micro-batches a step, as batch_per_gpu and global_batch make")
+    return count
+
+
+def _assumed_batch(row: TrainingRow, model: ModelChoice) -> float:
+    large = model.language and (row.get("params_m") or 0) > _LARGE
+    return float(_BATCH["large" if large else "sequence" if model.language else "image"])
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= 0.02 * b
+
+
+def _in_tokens(row: TrainingRow, column: str) -> bool:
+    """Whether `column`, batch_per_gpu or global_batch, is counted in tokens: as words behind its
+    number say, else as column batch_unit does."""
+    own, unit, known = row.text(column), row.text("batch_unit"), vocabulary().tables
+    if known.per_node.search(f"{unit} {own}".lower()):
+        raise Refused(f"batch_unit: {(unit or own)[:60]!r} is not read; per GPU, or all")
+    worded = any(letter.isalpha() for letter in own)
+    return known.in_tokens.search((own if worded else unit).lower()) is not None
+
+
+def _count(row: TrainingRow, column: str, tokens: float | None) -> float | None:
+    """The number of samples in `column`, of so many `tokens` each where it counts those."""
+    batch = row.get(column)
+    if batch is None or not _in_tokens(row, column):
+        return batch
+    if not tokens:
+        raise Refused("a batch in tokens needs seq_len")
+    return batch / tokens
+
+
+def tokens_per_gpu(row: TrainingRow, mesh: RowMesh) -> int | None:
+    """Tokens of a micro-batch on one replica, where batches are counted in tokens."""
+    batch, total = row.get("batch_per_gpu"), row.get("global_batch")
+    if batch is not None:
+        return int(batch) or None if _in_tokens(row, "batch_per_gpu") else None
+    if total is None or not _in_tokens(row, "global_batch"):
+        return None
+    return int(total / mesh.replicas / (row.get("grad_accum") or 1.0)) or None
