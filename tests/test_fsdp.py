@@ -27,10 +27,12 @@ from dpsim.compile.strategies import Job, TorchVersion
 from dpsim.compile.strategies.fsdp import Fsdp
 from dpsim.compile.timeline import Step
 from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import load
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import layer_times
 from dpsim.models.precision import Optimizer, Precision
 from dpsim.play import Costs, Play, event, vectorised
+from dpsim.predict.prediction import predict
 
 
 def toy(
@@ -488,3 +490,22 @@ def test_what_cannot_go_together_is_refused_with_the_reason(what: str) -> None:
     make, reason = REFUSED[what]
     with pytest.raises((Refused, ValidationError), match=reason):
         make()
+
+
+def test_experts_in_one_tensor_are_padded_and_that_is_told() -> None:
+    """Mixtral's 8 experts over 64 ranks: their tensors are padded to 64 rows, as torch pads
+    dimension 0; XLA lays them out along another one."""
+    data: dict[str, Any] = {
+        "model": {"huggingface": "mixtral-8x7b-v0.1", "sequence_length": 128},
+        "cluster": {"machine": "dgx-h100", "ranks": 64},
+        "strategy": {"kind": "fsdp"}, "precision": {"compute": "bf16"},
+        "batch": {"per_device": 1},
+    }  # fmt: skip
+    found = predict(load(data, Path(), "test"))
+    (told,) = [text for text in found.warnings if "fully_shard pads" in text]
+    assert "7.76 times the parameters travel" in told
+    few = predict(load({**data, "cluster": {"machine": "dgx-h100", "ranks": 8}}, Path(), "test"))
+    slice_of_8 = {"machine": "tpu-v6e", "ranks": 64, "gpus_per_node": 64}
+    chips = {**data, "cluster": slice_of_8, "collective": {"backend": "ici"}}
+    for other in (few, predict(load(chips, Path(), "test"))):
+        assert not [text for text in other.warnings if "fully_shard pads" in text]

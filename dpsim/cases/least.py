@@ -101,6 +101,12 @@ def whole_passes(case: Case) -> bool:
     return schedule is None or isinstance(schedule, OneFOneB | GPipe)
 
 
+def shares_sequence(case: Case, tensor: int, context: int) -> bool:
+    """Whether so many tensor ranks share a sequence of `case`, or its stretch of one of `context`
+    ranks, equally."""
+    return split.shares_sequence(case.model, tensor, context)
+
+
 def blocks_of(case: Case) -> int:
     """How many stages a pipeline can have at most."""
     return len(split.blocks(case.model))

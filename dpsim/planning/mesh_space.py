@@ -17,8 +17,7 @@ from itertools import product
 from typing import Any
 
 from dpsim.cases.case import Case
-from dpsim.cases.least import blocks_of
-from dpsim.models.split import shares_sequence
+from dpsim.cases.least import blocks_of, shares_sequence
 from dpsim.predict.point import Change
 
 #: micro-batches of a step at most
@@ -79,7 +78,7 @@ class MeshSpace:
         given, keys = self.case.scenario.parallel, ("tensor", "pipeline", "context", "expert")
         parallel: dict[str, Any] = {k: getattr(setting, k) for k in keys if getattr(setting, k) > 1}
         if setting.tensor > 1 and self._language:
-            shared = shares_sequence(self.case.model, setting.tensor, setting.context)
+            shared = shares_sequence(self.case, setting.tensor, setting.context)
             parallel |= {"sequence_parallel": True} if shared else {}
         beside = given.async_tensor_parallel and "sequence_parallel" in parallel
         parallel |= {"async_tensor_parallel": True} if beside else {}

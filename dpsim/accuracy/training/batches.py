@@ -14,6 +14,8 @@ from dpsim.core.record import Refused
 #: batch per GPU where nothing is stated, and the parameters from which on a language model is large
 #: [millions]
 _BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
+#: how far a rate times a step's time may be off whole samples: both are printed with four digits
+_WHOLE = 0.005
 
 
 def batch_of(
@@ -29,7 +31,7 @@ def batch_of(
         batch, accumulation = batch / mesh.pipeline, accumulation * mesh.pipeline
         notes.append("a replica's batch is cut into a micro-batch for every stage")
     if batch is None and total is None:
-        total = _of_rate(row, tokens, notes)
+        total = _of_rate(row, tokens, gpus, notes)
     if batch is None and total is None:
         batch = _assumed_batch(row, model)
         notes.append(f"a batch of {batch:.0f} per GPU is assumed")
@@ -50,14 +52,17 @@ def batch_of(
     return {"global": max(samples, 1), "accumulation": accumulation}
 
 
-def _of_rate(row: TrainingRow, tokens: float | None, notes: list[str]) -> float | None:
-    """The samples of a step that its time and its rate make, where they are a whole number of
-    them."""
+def _of_rate(
+    row: TrainingRow, tokens: float | None, replicas: int, notes: list[str]
+) -> float | None:
+    """The samples of a step that its time and its rate make, where they are a whole number for each
+    replica."""
     made = samples_of_step(row, tokens)
-    if made is None or made < 1 or not _near(round(made), made):
+    each = round((made or 0.0) / replicas)
+    if made is None or not each or abs(made / replicas / each - 1) > _WHOLE:
         return None
-    notes.append(f"a global batch of {round(made)}, as the rate and the time of a step make")
-    return float(round(made))
+    notes.append(f"a global batch of {each * replicas}, as the rate and the time of a step make")
+    return float(each * replicas)
 
 
 def _implied(micro_batches: float, notes: list[str]) -> int:

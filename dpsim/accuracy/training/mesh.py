@@ -161,7 +161,7 @@ class RowMesh:
             return {"stages": layers_of(layout, loaded(model))}
         blocks, stages = blocks_of(model), self.pipeline * chunks
         further = modules_of(model)
-        if stages == blocks + 2:
+        if blocks and stages == blocks + 2:
             notes.append("embedding and loss are stages of their own")
             return {"stages": layers_of(("E", *"t" * blocks, "L"), loaded(model))}
         if any(blocks % n and (blocks + 2) % n == 0 for n in (self.pipeline, stages)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -94,9 +95,8 @@ def measured_case(
 
     Raises Refused where there is none.
     """
-    _require_training(row)
     notes: list[str] = []
-    row = with_degrees(row, notes)
+    row = with_degrees(_training(row), notes)
     mesh = mesh_of(row)
     chosen = reading or platform_of(row).readings[0]
     row, wide = plainly(row)
@@ -135,7 +135,7 @@ def _again(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, 
     return {"recompute": "full"}
 
 
-def _require_training(row: TrainingRow) -> None:
+def _training(row: TrainingRow) -> TrainingRow:
     """Raise Refused where a number of `row` is none, and where it is no training."""
     if (column := row.unclear()) is not None:
         raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
@@ -145,6 +145,7 @@ def _require_training(row: TrainingRow) -> None:
             f"task: rows of inference are not read ({said.strip(' |')[:60]!r}); `dpsim serve` "
             "predicts serving, and tables take training runs"
         )
+    return row
 
 
 def _require_parameters(row: TrainingRow, model: ModelChoice, case: Case) -> None:
@@ -194,9 +195,12 @@ def _may_recompute(row: TrainingRow) -> bool:
 def _needs_recomputing(case: Case) -> bool:
     """Whether a step of `case`, which was run, has room where forward is computed again, and
     surely none where activations are kept."""
-    if case.scenario.recompute != "none" or memory_of(case).fits != "no":
+    if case.scenario.recompute != "none":
         return False
-    return memory_of(Variant("full", {"recompute": "full"}).of(case)).holds
+    with suppress(Refused):  # what cannot be played is refused when it is
+        again = Variant("full", {"recompute": "full"}).of(case)
+        return memory_of(case).fits == "no" and memory_of(again).holds
+    return False
 
 
 def shared(case: Case, data: Mapping[str, Any]) -> Case:

@@ -27,7 +27,7 @@ a root group for what no unit holds:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Annotated
 
@@ -125,7 +125,7 @@ class Fsdp(Strategy):
             return shards if asked else None
         asked = min(asked, shards)  # for one rank, and for experts, which fewer ranks may share
         if shards % asked:
-            raise self._undivided(shards, asked)
+            raise _undivided(shards, asked)
         return None if asked == 1 < shards else asked
 
     def groups(self, ranks: int) -> dict[str, Partition]:
@@ -134,15 +134,8 @@ class Fsdp(Strategy):
         torch/distributed/fsdp/_fully_shard/_fsdp_init.py); a single rank has nothing to reshard."""
         size, asked = self.shards(ranks), self.reshard_after_forward
         if not isinstance(asked, bool) and asked is not None and asked > size > 1:
-            raise self._undivided(size, asked)
+            raise _undivided(size, asked)
         return self._among(size, ranks)
-
-    def _undivided(self, shards: int, asked: int) -> Refused:
-        return Refused(
-            f"{shards} ranks that share the parameters do not split into groups of {asked}; "
-            f"true, false or a divisor of {shards} is accepted",
-            ("strategy", "reshard_after_forward"),
-        )
 
     def expert_groups(self, job: Job) -> dict[str, Partition]:
         return self._among(self.sharing(job), job.ranks)
@@ -190,18 +183,8 @@ class Fsdp(Strategy):
         return (f"{asked} is taken as {blocks:,}, all blocks of the model: they are one group",)
 
     def notes(self, job: Job) -> tuple[str, ...]:
-        """That more padding travels than parameters: of experts that are one tensor."""
-        groups = self._groups(job) if job.control else ()
-        whole = sum(group.gather for group in groups)
-        padding = sum(group.gather_padding for group in groups)
-        if padding <= whole:
-            return ()
-        return (
-            f"fully_shard pads tensors of fewer rows than the {self.sharing(job)} ranks of a group "
-            f"(experts in one tensor), so {1 + padding / whole:.3g} times the parameters travel; "
-            "parallel.expert, smaller groups (strategy.shard) or fsdp1 pad less, and so does code "
-            "with a module for each expert, or with a shard_placement_fn",
-        )
+        """That more padding travels than parameters."""
+        return _mostly_padding(self._groups(job), self.sharing(job)) if job.control else ()
 
     def gradient_dtype(self, job: Job, layer: int, tensor: Tensor, *, kept: bool) -> str:
         """What backward leaves a gradient in, or, where it was `kept` from an earlier one, what it
@@ -318,6 +301,14 @@ class Fsdp(Strategy):
         return root + max((g.gradient for g in groups if not g.root), default=0.0)
 
 
+def _undivided(shards: int, asked: int) -> Refused:
+    return Refused(
+        f"{shards} ranks that share the parameters do not split into groups of {asked}; true, "
+        f"false or a divisor of {shards} is accepted",
+        ("strategy", "reshard_after_forward"),
+    )
+
+
 def gather_dtype(job: Job, layer: int, tensor: Tensor) -> str:
     """Parameters travel in the compute dtype where that is narrower than their own, and quantised
     ones as they are.
@@ -338,6 +329,21 @@ def narrowed(job: Job, dtype: str) -> str:
 
 def _fits_float8(tensor: Tensor) -> bool:
     return len(tensor.shape) == 2 and all(size % FLOAT8_MULTIPLE == 0 for size in tensor.shape)
+
+
+def _mostly_padding(groups: Sequence[Group], ranks: int) -> tuple[str, ...]:
+    """That more padding of `groups` travels than parameters, where it does: of experts that are one
+    tensor."""
+    whole = sum(group.gather for group in groups)
+    padding = sum(group.gather_padding for group in groups)
+    if padding <= whole:
+        return ()
+    return (
+        f"fully_shard pads tensors of fewer rows than the {ranks} ranks of a group (experts in one "
+        f"tensor), so {1 + padding / whole:.3g} times the parameters travel; parallel.expert, "
+        "smaller groups (strategy.shard) or fsdp1 pad less, and so does code with a module for "
+        "each expert, or with a shard_placement_fn",
+    )
 
 
 def _padding(tensor: Tensor, ranks: int, experts: int = 0) -> int:

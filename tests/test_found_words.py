@@ -1,0 +1,220 @@
+"""Words of tables that others publish, each read as its source means it.
+
+The texts are those of MaxText's, FlagPerf's, xtuner's, Megatron-Bridge's and IBM's own tables; what
+each means is said where it is asserted.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsim.accuracy.accelerators import as_written
+from dpsim.accuracy.platforms import platform
+from dpsim.accuracy.training.models import choose_model, stated_size
+from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
+from dpsim.accuracy.training.table import TrainingRow, read_table
+from dpsim.core.record import Refused
+
+LLAMA: dict[str, Any] = {
+    "model": "Llama 3.1 8B", "accelerator": "NVIDIA A100-SXM4-80GB", "gpus_per_node": 8,
+    "total_gpus": 8, "batch_per_gpu": 1, "precision": "bf16", "seq_len": 4096, "value": 9,
+    "unit": "s",
+}  # fmt: skip
+
+
+def row_of(folder: Path, **changes: Any) -> TrainingRow:
+    cells = {**LLAMA, **changes}
+    path = folder / "t.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([cells.keys(), cells.values()])
+    return read_table(path).rows[0]
+
+
+def point(folder: Path, **changes: Any) -> MeasuredCase:
+    return measured_case(row_of(folder, **changes))
+
+
+# -- machines -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("NVIDIA_A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
+        ("nvidia_h100", "nvidia h100"),
+        ("8x NVIDIA_H100_80GB_HBM3", "NVIDIA H100_80GB_HBM3"),
+        ("2x8xH100", "H100"),
+        ("16x v5e-256", "tpu v5e-256"),
+        ("v5litepod-256", "tpu v5litepod-256"),
+        ("TPU v4-128", "TPU v4-128"),
+        ("Standard_ND96amsr_A100_v4", "Standard_ND96amsr_A100_v4"),
+    ],
+)
+def test_names_are_read_with_their_vendors_underscore_and_as_google_names_slices(
+    text: str, plain: str
+) -> None:
+    assert as_written(text) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "chips", "machine"),
+    [("v6e-256", 256, "tpu-v6e"), ("1x v4-128", 64, "tpu-v4"), ("1x v4-384", 192, "tpu-v4")],
+)
+def test_a_slice_of_tpus_by_name(tmp_path: Path, text: str, chips: int, machine: str) -> None:
+    found = point(tmp_path, accelerator=text, total_gpus=chips, gpus_per_node="", strategy="FSDP")
+    cluster = found.data["cluster"]
+    assert (cluster["machine"], cluster["gpus_per_node"]) == (machine, chips)
+
+
+def test_an_a100_on_azures_v4_is_no_tpu() -> None:
+    found = platform(accelerator="A100", gpus_per_node=8, inter_node="ND A100 v4")
+    assert found.cluster["machine"] == "nd-a100-v4"
+
+
+# -- models ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("Qwen3_30B_a3B", 30e9), ("Qwen3-235B-A22B", 235e9), ("Qwen3 30B A3B", 30e9),
+        ("mpt-7b", 7e9), ("opt1.3b", 1.3e9), ("ResNet-50", None),
+    ],
+)  # fmt: skip
+def test_the_parameters_that_a_token_takes_are_not_the_models(
+    name: str, parameters: float | None
+) -> None:
+    assert stated_size(name) == parameters
+
+
+def test_a_size_with_tokens_a_second_is_a_language_model(tmp_path: Path) -> None:
+    said = {"value": 900, "unit": "tokens/s/device", "seq_len": 2048}
+    found = point(tmp_path, model="16B", **said)
+    assert found.data["model"]["sequence_length"] == 2048
+    assert found.case.model.sample == "sequence"
+    with pytest.raises(Refused, match=r"is not known|only the size"):
+        point(tmp_path, model="16B", value=900, unit="images/s", seq_len="")
+
+
+def test_names_that_say_the_size_first_or_the_pixels_last_are_known() -> None:
+    assert choose_model("8B Llama3.1", "", None, 2048).data["huggingface"] == "llama-3.1-8b"
+    assert choose_model("ViT-B_16_224", "", None, None).data["name"] == "vit_b_16"
+    found = choose_model("Nemotron-4 340B", "", None, 4096).data
+    assert (found["hidden"], found["blocks"], found["kv_heads"]) == (18432, 96, 8)
+
+
+# -- strategies -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "framework", "stage"),
+    [
+        ("ZeRO-DP O3", "deepspeed", 3), ("ZeRO-DP O1", "deepspeed", 1), ("zero2(dp8)", "", 2),
+        ("deepspeed_zero3", "", 3), ("sharding stage2", "PaddlePaddle 2.5", 2),
+    ],
+)  # fmt: skip
+def test_stages_of_zero(tmp_path: Path, words: str, framework: str, stage: int) -> None:
+    strategy = point(tmp_path, strategy=words, framework=framework).data["strategy"]
+    assert strategy["kind"] == "zero"
+    assert int(strategy["stage"]) == stage
+
+
+def test_scaled_dot_products_are_not_hybrid_sharding(tmp_path: Path) -> None:
+    found = point(tmp_path, strategy="FSDP", framework="PyTorch, TorchSDPA")
+    assert found.data["strategy"]["kind"].startswith("fsdp")
+    assert "shard" not in found.data["strategy"]
+
+
+@pytest.mark.parametrize(
+    "words", ["Sequence Parallel 4", "sequence_parallel_size=4", "Ulysses sequence parallel 4"]
+)
+def test_sequences_that_ranks_share_beside_zero_are_ulysses(tmp_path: Path, words: str) -> None:
+    """Not Megatron's, whose tensor ranks are; and not beside them."""
+    found = point(tmp_path, strategy=f"ZeRO-3, {words}", framework="xtuner, DeepSpeed")
+    assert found.data["parallel"]["context"] == 4
+    assert found.data["context"] == {"kind": "ulysses"}
+    assert found.case.mesh.holders == 8
+    said = {"strategy": "TP4, sequence parallel", "tp": 4, "framework": "Megatron-LM"}
+    assert "context" not in point(tmp_path, **said).data["parallel"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("minimal_with_context", "none"), ("minimal_flash", "none"), ("minimal", "selective"),
+        ("save_dot_with_context_except_mlp", "selective"), ("qkv_proj_offloaded", "selective"),
+        ("custom: offload decoder_layer_input query_proj", "selective"), ("null", "none"),
+        ("custom remat", "none"), ("full", "full"),
+    ],
+)  # fmt: skip
+def test_what_maxtext_keeps_of_a_block(tmp_path: Path, words: str, kind: str) -> None:
+    assert point(tmp_path, act_ckpt=words).data["recompute"] == kind
+
+
+def test_adapters_under_fsdp_are_flattened_as_torch_allows(tmp_path: Path) -> None:
+    said = {"strategy": "FSDP FULL_SHARD", "framework": "PyTorch"}
+    found = point(tmp_path, task="LoRA fine-tuning", **said)
+    assert found.data["strategy"] == {
+        "kind": "fsdp1", "use_orig_params": True,
+        **{k: v for k, v in found.data["strategy"].items() if k not in ("kind", "use_orig_params")},
+    }  # fmt: skip
+    assert any("use_orig_params: true is assumed" in note for note in found.notes)
+    four = point(tmp_path, task="QLoRA fine-tuning", **said)
+    assert four.data["strategy"] == {"kind": "fsdp"}
+
+
+# -- pipelines, batches and what is computed again ------------------------------------------------
+
+
+def test_pipelines_whose_blocks_do_not_divide(tmp_path: Path) -> None:
+    """126 blocks in 16 stages of 8 chunks: embedding and loss are a stage each; 32 blocks in 3
+    stages are as even as can be."""
+    said = {"accelerator": "NVIDIA H100 80GB HBM3", "framework": "Megatron-Bridge", "value": 20}
+    large = {"model": "Llama 3.1 405B", "total_gpus": 1024, "tp": 8, "pp": 16, "global_batch": 512}
+    stages = point(tmp_path, **said, **large, strategy_detail="VP 8").data["stages"]
+    assert (len(stages), len(stages[0]), len(stages[-1])) == (128, 1, 2)
+    assert all(len(stage) == len(stages[1]) for stage in stages[1:-1])
+    uneven = {"total_gpus": 24, "tp": 8, "pp": 3, "global_batch": 64}
+    found = point(tmp_path, **said, **uneven, strategy_detail="1F1B")
+    assert found.data["stages"] == "balanced"
+    assert any("as equal ones as can be" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("words", ["VP n/a", "VP -", "VPP none"])
+def test_no_virtual_pipeline_is_none(tmp_path: Path, words: str) -> None:
+    said = {"tp": 1, "pp": 2, "global_batch": 16, "framework": "NeMo", "strategy_detail": words}
+    assert point(tmp_path, **said).data["schedule"]["kind"] == "one_f_one_b"
+
+
+def test_a_rate_and_the_time_of_a_step_make_a_batch(tmp_path: Path) -> None:
+    """1,326.3 tokens a second of each of 256 chips for 24.706 s are 16 sequences of 2,048."""
+    said = {
+        "accelerator": "TPU v6e", "total_gpus": 256, "batch_per_gpu": "", "seq_len": 2048,
+        "value": 1326.307, "unit": "tokens/s/device", "step_time_s": 24.706, "strategy": "FSDP",
+    }  # fmt: skip
+    found = point(tmp_path, **said, gpus_per_node="", framework="MaxText")
+    assert found.case.global_batch == 16 * 256
+    odd = point(tmp_path, **{**said, "value": 1400.0}, gpus_per_node="", framework="MaxText")
+    assert odd.case.global_batch == 8 * 256  # no whole number: the usual batch is assumed
+
+
+def test_what_has_no_room_is_computed_again_where_nothing_is_said(tmp_path: Path) -> None:
+    """4 sequences of 4,096 tokens of Llama-3.1-8B on each of eight A100 have no room; not
+    where the row says so, nor of MLPerf's submissions."""
+    said = {"strategy": "FSDP2", "batch_per_gpu": 4, "value": 60}
+    found = point(tmp_path, **said)
+    assert found.data["recompute"] == "full"
+    assert any("is assumed to be computed again" in note for note in found.notes)
+    for more in ({"act_ckpt": "none"}, {"source_repo": "mlcommons/training_results_v5.0"}):
+        assert point(tmp_path, **said, **more).data["recompute"] == "none"
+    assert point(tmp_path, strategy="FSDP2", seq_len=512).data["recompute"] == "none"
+
+
+def test_nvidias_builds_of_torch_multiply_fp32_in_tf32(tmp_path: Path) -> None:
+    said = {"precision": "fp32", "value": 60}
+    for framework, dtype in (("pytorch-1.13.0a0+936e930", "tf32"), ("pytorch 1.13.0", "fp32")):
+        assert point(tmp_path, **said, framework=framework).data["precision"]["compute"] == dtype
