@@ -25,6 +25,7 @@ from dpsim.predict.player import step_time
 from dpsim.predict.unused import unused
 
 IMAGES = 4
+ONE = {"machine": "dgx-a100", "ranks": 1}
 RUN: dict[str, Any] = {
     "model": {"name": "resnet50"},
     "cluster": {"machine": "dgx-a100", "ranks": 8},
@@ -378,3 +379,16 @@ def test_the_kernels_of_images_are_told_where_they_count() -> None:
     assert "execution.channels_last changes nothing" in said(
         precision=own, execution={"channels_last": True}
     )
+
+
+def test_channels_last_are_not_offered_to_steps_that_were_as_fast_already() -> None:
+    """A step as fast as with channels last is of such a run: the warning says so, and nothing is
+    promised twice."""
+    quick = step_time(case(execution={"channels_last": True}, cluster=ONE))
+    for seconds, offered in ((quick, False), (step_time(case(cluster=ONE)), True)):
+        calibrated = {**RUN, "cluster": ONE, "calibrate": {"step_time": f"{seconds} s"}}
+        found = predicted(calibrated)
+        names = [one.change for one in found.explain().points[0].what_if]
+        assert ("channels last" in names) == offered
+        told = " ".join(found.warnings)
+        assert ("Images that lie with channels last" in told) == (not offered)

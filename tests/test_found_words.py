@@ -46,7 +46,8 @@ def point(folder: Path, **changes: Any) -> MeasuredCase:
     [
         ("NVIDIA_A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
         ("nvidia_h100", "nvidia h100"),
-        ("8x NVIDIA_H100_80GB_HBM3", "NVIDIA H100_80GB_HBM3"),
+        ("8x NVIDIA_H100_80GB_HBM3", "NVIDIA H100 80GB HBM3"),
+        ("Tesla_V100_SXM2_32GB", "Tesla V100 SXM2 32GB"),
         ("2x8xH100", "H100"),
         ("16x v5e-256", "tpu v5e-256"),
         ("v5litepod-256", "tpu v5litepod-256"),
@@ -91,6 +92,13 @@ def test_the_parameters_that_a_token_takes_are_not_the_models(
     assert stated_size(name) == parameters
 
 
+@pytest.mark.parametrize("name", ["ViT 22B", "DLRM 24B", "Whisper large 1.5B"])
+def test_a_size_beside_another_kind_of_model_is_no_decoder(tmp_path: Path, name: str) -> None:
+    said = {"value": 900, "unit": "tokens/s/device", "seq_len": 2048}
+    with pytest.raises(Refused):
+        point(tmp_path, model=name, **said)
+
+
 def test_a_size_with_tokens_a_second_is_a_language_model(tmp_path: Path) -> None:
     said = {"value": 900, "unit": "tokens/s/device", "seq_len": 2048}
     found = point(tmp_path, model="16B", **said)
@@ -121,6 +129,25 @@ def test_stages_of_zero(tmp_path: Path, words: str, framework: str, stage: int) 
     strategy = point(tmp_path, strategy=words, framework=framework).data["strategy"]
     assert strategy["kind"] == "zero"
     assert int(strategy["stage"]) == stage
+
+
+def test_experts_under_fsdp_are_modules_unless_fsdp_2_is_said(tmp_path: Path) -> None:
+    """In one tensor they would be padded to all ranks: 8 to 64 in each layer."""
+    said = {"model": "Mixtral 8x7B", "total_gpus": 64, "value": 60}
+    for words, kind in (("FSDP", "fsdp1"), ("FSDP2", "fsdp")):
+        assert point(tmp_path, **said, strategy=words).data["strategy"]["kind"] == kind
+    assert point(tmp_path, **{**said, "ep": 8}, strategy="FSDP").data["strategy"]["kind"] == "fsdp"
+
+
+def test_what_a_row_denies_of_shared_sequences_is_not_there(tmp_path: Path) -> None:
+    for words in (
+        "ZeRO-3 without Ulysses",
+        "ZeRO-3, Ulysses off",
+        "ZeRO-3, sequence parallel 4k tokens",
+    ):
+        assert "context" not in point(tmp_path, strategy=words).data.get("parallel", {})
+    with pytest.raises(Refused, match="cp is said to be 2 and 4"):
+        point(tmp_path, strategy="ZeRO-3, CP2, Ulysses 4")
 
 
 def test_scaled_dot_products_are_not_hybrid_sharding(tmp_path: Path) -> None:
@@ -157,14 +184,15 @@ def test_what_maxtext_keeps_of_a_block(tmp_path: Path, words: str, kind: str) ->
 
 def test_adapters_under_fsdp_are_flattened_as_torch_allows(tmp_path: Path) -> None:
     said = {"strategy": "FSDP FULL_SHARD", "framework": "PyTorch"}
+    plain = point(tmp_path, **said).data["strategy"]
     found = point(tmp_path, task="LoRA fine-tuning", **said)
-    assert found.data["strategy"] == {
-        "kind": "fsdp1", "use_orig_params": True,
-        **{k: v for k, v in found.data["strategy"].items() if k not in ("kind", "use_orig_params")},
-    }  # fmt: skip
+    assert found.data["strategy"] == {**plain, "use_orig_params": True}
     assert any("use_orig_params: true is assumed" in note for note in found.notes)
     four = point(tmp_path, task="QLoRA fine-tuning", **said)
     assert four.data["strategy"] == {"kind": "fsdp"}
+    partly = {"strategy": "FSDP SHARD_GRAD_OP", "framework": "PyTorch"}
+    four = point(tmp_path, task="QLoRA fine-tuning", **partly)
+    assert four.data["strategy"] == {"kind": "fsdp", "reshard_after_forward": False}
 
 
 # -- pipelines, batches and what is computed again ------------------------------------------------
@@ -209,7 +237,10 @@ def test_what_has_no_room_is_computed_again_where_nothing_is_said(tmp_path: Path
     found = point(tmp_path, **said)
     assert found.data["recompute"] == "full"
     assert any("is assumed to be computed again" in note for note in found.notes)
-    for more in ({"act_ckpt": "none"}, {"source_repo": "mlcommons/training_results_v5.0"}):
+    for more in (
+        {"act_ckpt": "none"}, {"source_repo": "mlcommons/training_results_v5.0"},
+        {"strategy_detail": "no gradient checkpointing"},
+    ):  # fmt: skip
         assert point(tmp_path, **said, **more).data["recompute"] == "none"
     assert point(tmp_path, strategy="FSDP2", seq_len=512).data["recompute"] == "none"
 

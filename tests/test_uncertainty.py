@@ -96,7 +96,7 @@ def test_the_share_of_peak_is_that_of_generation_and_dtype() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "share"), [("tpu-v5p", 0.73), ("tpu-v4", 0.57 * 4 / 3), ("tpu-v6e", 0.5)]
+    ("machine", "share"), [("tpu-v5p", 0.73), ("tpu-v4", 0.76), ("tpu-v6e", 0.5)]
 )
 def test_language_models_reach_on_tpus_what_their_maker_publishes(
     machine: str, share: float
@@ -104,7 +104,7 @@ def test_language_models_reach_on_tpus_what_their_maker_publishes(
     there = {"cluster": {"machine": machine, "ranks": 8}, "precision": {"compute": "bf16"}}
     llama = {"huggingface": "llama-3-8b", "sequence_length": 2048}
     there |= {"collective": {"backend": "ici"}}
-    assert case(model=llama, **there).pace.efficiency() == share
+    assert case(model=llama, **there).pace.efficiency() == pytest.approx(share)
     assert case(**there).pace.efficiency() == DEFAULT_EFFICIENCY  # images
 
 

@@ -72,6 +72,7 @@ class ModelWords:
     padded: Words
     adapted: Words
     larger: Words
+    sized: Words
     cut_to: Words
     not_whole: Words
     adapter_rank: Words

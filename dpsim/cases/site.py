@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import accumulate
@@ -108,7 +109,9 @@ class Site:
     def in_words(self) -> str:
         """Devices of a node, whose node it is, and its network; "" without a machine."""
         if self.parts:
-            return " and ".join(filter(None, (part.in_words for part in self.parts)))
+            counted = Counter(filter(None, (part.in_words for part in self.parts)))
+            said = (f"{n} sites of {text}" if n > 1 else text for text, n in counted.items())
+            return " and ".join(said)
         topology, machine = self.topology, self.machine
         if topology is None or machine is None:
             return ""

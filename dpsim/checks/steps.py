@@ -31,7 +31,7 @@ from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.predict.drawn import Z90
-from dpsim.predict.fit import adjustment, knobs, noise_prior
+from dpsim.predict.fit import PointsFit, adjustment, knobs, noise_prior
 from dpsim.predict.level import Level
 from dpsim.predict.player import step_time
 from dpsim.predict.recorded import measured_at
@@ -136,18 +136,21 @@ class StepJudge:
         self.runs = tuple(self.cases[k] for k in self.repeats.firsts)
 
     @cached_property
-    def widths(self) -> dict[str, float]:
-        """Standard deviations of the logarithms of what is not known of a healthy cluster."""
+    def unsure(self) -> tuple[tuple[str, ...], Array]:
+        """What is not known of a healthy cluster, by name, and a root of its covariance
+        [names x n]: of logarithms, of host time in shares of the fit's `unit_s`.  What several
+        points fitted is unsure together, which says far more than each number by itself."""
+        if (fit := self._fit) is not None:
+            return tuple(number.name for number in fit.numbers), np.array(fit.directions)
         widths = {name: sd for name, sd in knobs(self.runs).items() if name != "host_s"}
         fast, slow = compute_range(self.runs[0], False)
-        level = math.log(slow / fast) / (2 * Z90)
         known = self.found is not None or measured_at(self.runs[0]) is not None
-        widths["compute"] = RUN_TO_RUN if known else level
-        fit = self.found.fit if self.found else None
-        for number in fit.numbers if fit else ():
-            if number.name in widths:
-                widths[number.name] = math.log(number.high / number.low) / (2 * Z90)
-        return widths
+        widths["compute"] = RUN_TO_RUN if known else math.log(slow / fast) / (2 * Z90)
+        return tuple(widths), np.diag(list(widths.values()))
+
+    @property
+    def _fit(self) -> PointsFit | None:
+        return self.found.fit if self.found else None
 
     @cached_property
     def healthy(self) -> Array:
@@ -204,16 +207,17 @@ class StepJudge:
     def _covariance(self, fault: FaultVariant, mean: Array) -> Array:
         """Of the logarithms of steps, from what is not known of any cluster and from what no
         prediction explains."""
+        names, root = self.unsure
+        unit = self._fit.unit_s if self._fit else 1.0
         columns = []
-        for name, sd in self.widths.items():
-            moved = adjustment([name], np.array([STEP]), 1.0)
+        for name in names:
+            moved = adjustment([name], np.array([STEP]), unit)
             cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.runs)]
             steps = self._loaded(fault, np.array([step_time(case) for case in cases]))
-            columns.append((steps - mean) / STEP * sd)
-        slopes = np.stack(columns, axis=1)
-        found: Array = slopes @ slopes.T + np.diag(
-            self.repeats.variances(noise_prior(self.runs[0]))
-        )
+            columns.append((steps - mean) / STEP)
+        slopes = np.stack(columns, axis=1) @ root
+        noise = self._fit.noise if self._fit else noise_prior(self.runs[0])
+        found: Array = slopes @ slopes.T + np.diag(self.repeats.variances(noise))
         return found
 
     @staticmethod

@@ -20,7 +20,8 @@ def elsewhere(cls: type, path: tuple[str | int, ...], said: str) -> str:
     if key in ("", *_TAGS) or not said.startswith("unknown key"):
         return ""
     here = ".".join(map(str, path[:-1]))
-    places = [place for place in places_of(cls, key) if place != f"{here}.{key}".lstrip(".")]
+    own = f"{here}.{key}".lstrip(".")
+    places = [place for place in places_of(cls, key) if place != own and place not in said]
     shown = " or ".join(repr(place) for place in places[:_MOST])
     return f"; there is {shown}" if shown else ""
 
@@ -39,8 +40,7 @@ def places_of(cls: type, key: str) -> list[str]:
 
 
 def _keys(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of a section, whatever its kind."""
+    """The keys of a section that has no kinds: of others not every one has all."""
     yield from schema.get("properties", {})
-    for how in ("anyOf", "oneOf"):
-        for option in schema.get(how, ()):
-            yield from _keys(option)
+    for option in schema.get("anyOf", ()):
+        yield from _keys(option)

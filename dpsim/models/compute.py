@@ -34,8 +34,10 @@ DEFAULT_EFFICIENCY = 0.5
 #: the same of TPUs of which their maker published what language models reach: medians on one slice
 #: (AI-Hypercomputer/maxtext 0ed7bd52 MaxText/configs v4, v5e and v5p README.md: 3, 4 and 8 models;
 #: 56 to 57 %, 56 to 67 % and 55 to 71 % of the peak, whole step included), without what is computed
-#: again, which those figures do not count: all of forward on v4 and v5e (remat_policy: full), and
-#: attention on v5p, whose tensor ranks also exchange.  Two of v6e and two of TPU7x reach half
+#: again, which those figures do not count: all of forward, a third of what they do count, on v4 and
+#: v5e (remat_policy: full).  On v5p attention is computed again and tensor ranks exchange: 0.73 is
+#: what brings the 32B and 64B models there nearest, 0.98 to 1.01 times as long, 0.95 and 1.0.  Two
+#: of v6e and two of TPU7x reach half
 PUBLISHED_EFFICIENCY = {"TPU v4": 0.57 * 4 / 3, "TPU v5e": 0.62 * 4 / 3, "TPU v5p": 0.73}
 
 #: multiplications of a direct convolution of 3 x 3 over those of F(2 x 2, 3 x 3) (Lavin and Gray,

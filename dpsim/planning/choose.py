@@ -78,14 +78,17 @@ def choose(
 
     texts   axes as ``KEY=V1,V2,…``; the cluster's size is one of them, by doubling if not given
     """
-    axes = axes_of(texts)
+    axes, doubled = axes_of(texts), ""
     if not any(axis.name in ("cluster.nodes", "cluster.ranks") for axis in axes):
         axes.append(default_axis(bench))
+        doubled = axes[-1].name
     asked = Settings(bench, axes, wanted, objective)
     points, other = _front(asked.played(asked.grid, tell), objective)
     front = ("time_to_train_s", other) if other else None
     question = WhichBest("choose", objective, asked.required, asked.vary, front, asked.at)
     notes = error_notes(points)
+    if doubled and wanted:
+        notes = [*notes, _between(doubled, wanted)]
     good = _best([one for one in points if one.holds], objective)
     if good is None:
         return Finding(question, points, wanted, infeasible=asked.missed(points), notes=notes)
@@ -100,6 +103,13 @@ def choose(
         front=[one.set for one in points if one.on_front],
     )
     return Finding(question, points, wanted, answer, notes=notes)
+
+
+def _between(key: str, wanted: Sequence[Wanted]) -> str:
+    """What finds the least of `key` that meets what is `wanted`, between counts that were
+    played."""
+    asked = " ".join(f"--require '{one}'" for one in wanted)
+    return f"{key} was played by doubling; {asked} --vary {key} finds the least that will do"
 
 
 def _best(points: Sequence[Tried], objective: str) -> Tried | None:

@@ -21,7 +21,7 @@ from dpsim.predict.compressed import compression_gain
 from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
 from dpsim.predict.feeding import better_fed
-from dpsim.predict.library_kernels import better_kernels
+from dpsim.predict.library_kernels import better_kernels, has_already
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
@@ -122,10 +122,19 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
     if (here := case.scenario.strategy.on_device()) is not case.scenario.strategy:
         back = Variant("no offloading", {"strategy": here}).of(case)
         yield UNLOADED[memory_of(back).holds], _short(back), 1.0
-    for variant in (*better_kernels(case), *better_fed(case)):
-        with suppress(Refused):  # kernels that are not counted
-            yield variant.name, _short(variant.of(case)), 1.0
+    yield from _kernels(case)
+    for variant in better_fed(case):
+        yield variant.name, _short(variant.of(case)), 1.0
     yield from _cures(case)
+
+
+def _kernels(case: Case) -> Iterator[tuple[str, float, float]]:
+    """With kernels that its code may ask for, where the calibrated step did not have them."""
+    for variant in better_kernels(case):
+        with suppress(Refused):  # kernels that are not counted
+            made = _short(variant.of(case))
+            if not has_already(case, made / _short(case)):
+                yield variant.name, made, 1.0
 
 
 def _quiet(case: Case) -> float:

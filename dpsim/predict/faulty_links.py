@@ -2,14 +2,15 @@
 
 A Gaussian prior around healthy links pulls a fault of eight times so hard that compute, host and
 spread are bent to explain it.  So every kind of link has a second prior, wide and around what
-faults do, at the odds of a fault (a mixture of two components; the likelier one is kept: the
-maximum a posteriori, Bishop, Pattern Recognition and Machine Learning, 9.2).
+faults do, at the odds of a fault (a mixture, of which the likeliest component is kept: Bishop,
+Pattern Recognition and Machine Learning, 9.2).  Components are compared by what is left with the
+noise that it tells of: the scaled inverse chi-square of `dpsim.predict.fit`, integrated over.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,31 +18,46 @@ from dpsim.core.arrays import Array
 from dpsim.predict.gauss_newton import Prior, least
 
 #: by what factor a faulty link lengthens exchanges (copies through the host, TCP instead of RDMA:
-#: 9 of 10 by 1.6 to 40 times), and twice the logarithm of the odds against one: 1 in 20 clusters
-FAULTY, FAULTY_SD, FAULTY_ODDS = 8.0, 1.0, 2 * math.log(20)
+#: 9 of 10 by 1.5 to 41 times), and twice the logarithm of the odds against one: 1 in 20 clusters
+FAULTY, FAULTY_SD, FAULTY_ODDS = 8.0, 1.0, 2 * math.log(19)
+#: the kinds of links
+LINKS = ("inside", "between")
 
 
 def likeliest(
     predicted: Callable[[Array], Array], target: Array, priors: dict[str, float], start: Array,
-    noise: float,
+    noise: float, known: float,
 ) -> tuple[Array, Array, Prior]:  # fmt: skip
-    """As `least`, with the prior of whichever is likelier: a healthy machine, or one whose links
-    inside nodes or between them are faulty."""
+    """The numbers [n] under whichever prior is likelier, derivatives there [points x n], and that
+    prior: of a healthy machine, or of one whose links inside nodes, between them, or both, are
+    faulty.
+
+    target  logarithms of the measured steps [points], of which `predicted` gives the fitted ones
+    priors  standard deviations by name of the number; 0: nothing is known of it
+    noise   standard deviation of a point before any was measured, which counts as `known` points
+    """
     names = list(priors)
     healthy = Prior(np.zeros(len(names)), np.array(list(priors.values())))
-    best, slopes = least(predicted, target, start, healthy, noise)
-    found = [(best, slopes, healthy)]
-    known = healthy.cost(best, predicted(best) - target, noise)
-    for at in [k for k, name in enumerate(names) if name in ("inside", "between")]:
-        faulty = _faulty(healthy, at)
-        if known > faulty.against:  # else no points could make it likelier
-            found.append((*least(predicted, target, start + faulty.centre, faulty, noise), faulty))
-    return min(found, key=lambda one: one[2].cost(one[0], predicted(one[0]) - target, noise))
+    tried = [(*least(predicted, target, start, healthy, noise), healthy)]
+
+    def unlikely(one: tuple[Array, Array, Prior]) -> float:
+        at, _, prior = one
+        rest = predicted(at) - target
+        missed = 1 + float(rest @ rest) / (known * noise**2)
+        return prior.cost(at, 0 * rest, noise) + (known + len(rest)) * math.log(missed)
+
+    links = [at for at, name in enumerate(names) if name in LINKS]
+    for broken in [*((at,) for at in links), tuple(links)]:
+        faulty = _faulty(healthy, broken)
+        if broken and min(map(unlikely, tried)) > faulty.against:  # else it cannot be likelier
+            tried.append((*least(predicted, target, start + faulty.centre, faulty, noise), faulty))
+    return min(tried, key=unlikely)
 
 
-def _faulty(healthy: Prior, at: int) -> Prior:
-    """`healthy` where exchanges of number `at` cross a faulty link."""
+def _faulty(healthy: Prior, broken: Sequence[int]) -> Prior:
+    """`healthy` where exchanges of the numbers at the places `broken` cross faulty links."""
     centre, deviation = healthy.centre.copy(), healthy.deviation.copy()
-    centre[at], deviation[at] = math.log(FAULTY), max(FAULTY_SD, float(deviation[at]))
-    wider = 2 * math.log(deviation[at] / healthy.deviation[at])
-    return Prior(centre, deviation, FAULTY_ODDS + wider)
+    for at in broken:
+        centre[at], deviation[at] = math.log(FAULTY), max(FAULTY_SD, float(deviation[at]))
+    wider = sum(2 * math.log(deviation[at] / healthy.deviation[at]) for at in broken)
+    return Prior(centre, deviation, len(broken) * FAULTY_ODDS + wider)

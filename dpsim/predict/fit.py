@@ -334,7 +334,7 @@ def _fit(
         return np.asarray(played(at, quick) + beside, dtype=float)
 
     modelled = runs.every(predicted(start))
-    best, slopes, prior = likeliest(predicted, target, priors, start, runs.prior)
+    best, slopes, prior = likeliest(predicted, target, priors, start, runs.prior, PRIOR_POINTS)
     rest = runs.off(predicted(best))
     if (noise := runs.noise(rest)) < runs.prior:  # points that fit well count for more
         best, slopes = least(predicted, target, best, prior, noise)

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Variant
+from dpsim.core.plugins import name_of
 from dpsim.machines.devices import Device
 from dpsim.models.convolutions import gains_by_tensor_float
+from dpsim.models.execution import Brought
 
 
 def of_kernels(case: Case) -> Iterator[str]:
@@ -36,13 +38,25 @@ def of_kernels(case: Case) -> Iterator[str]:
 def better_kernels(case: Case) -> Iterator[Variant]:
     """`case` with kernels that a word in its code asks for: images laid out with channels last, and
     a model that runs operation by operation compiled."""
-    own = case.scenario.execution
-    lays_last = own.channels_last or own.compile or case.scenario.strategy.channels_last
-    if case.work.lies and not lays_last:
+    own, strategy = case.scenario.execution, case.scenario.strategy
+    if case.work.lies and not own.lays_last(Brought(channels_last=strategy.channels_last)):
         yield Variant("channels last", {"execution": replace(own, channels_last=True)})
-    if own.compile is False and not case.work.lies:
-        made = replace(own, compile=True, code="transformers")
-        yield Variant("torch.compile", {"execution": made})
+    torch = not strategy.channels_last and name_of(strategy) not in ("pmap", "megatron")
+    if own.compile is False and own.code == "transformers" and torch and not case.work.convolves:
+        yield Variant("torch.compile", {"execution": replace(own, compile=True)})
+
+
+def quicker_layout(case: Case) -> str:
+    """That images of `case`, of whose layout nothing is said, may lie otherwise; "" else."""
+    if not case.work.lies or case.scenario.execution.channels_last is not None:
+        return ""
+    return "  Images that lie with channels last (execution.channels_last: true) take less"
+
+
+def has_already(case: Case, ratio: float) -> bool:
+    """Whether the calibrated level of `case` lies nearer to what better kernels take, `ratio` of
+    its step, than to its own: what was measured then had them."""
+    return case.compute_scale < 1.0 and case.compute_scale**2 < ratio
 
 
 def _gains(case: Case, device: Device) -> bool:

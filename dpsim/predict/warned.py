@@ -22,7 +22,7 @@ from dpsim.predict import lived, startup, training_run
 from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level, above_peak
-from dpsim.predict.library_kernels import of_kernels
+from dpsim.predict.library_kernels import of_kernels, quicker_layout
 from dpsim.predict.memory import CROWDED, crowded, memory_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
@@ -108,7 +108,7 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
         yield (
             f"calibrated compute is x {found.scale:.3g} of {than}; for 9 of 10 published runs that "
             f"is x {low:.2g} to {high:.2g}: is the measured step of this model, batch, precision "
-            "and device, and free of data loading?"
+            f"and device, and free of data loading?{quicker_layout(first) * (found.scale < low)}"
         )
     if found is not None and found.fit is None and any(map(doubt_of, good)):
         yield (

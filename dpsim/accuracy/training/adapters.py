@@ -58,6 +58,9 @@ def beside_adapters(
         return strategy
     if "base_dtype" in adapters:
         notes.append("FSDP of parameters in 4 bits is played as fully_shard has it")
-        return {"kind": "fsdp"}
+        found: dict[str, Any] = {"kind": "fsdp"}
+        found |= {"shard": strategy["shard"]} if "shard" in strategy else {}
+        kept = strategy.get("sharding_strategy") in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
+        return found | ({"reshard_after_forward": False} if kept else {})
     notes.append("use_orig_params: true is assumed, for adapters train beside frozen parameters")
     return {**strategy, "use_orig_params": True}

@@ -14,13 +14,17 @@ from dpsim.core.record import Refused
 #: batch per GPU where nothing is stated, and the parameters from which on a language model is large
 #: [millions]
 _BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
-#: how far a rate times a step's time may be off whole samples: both are printed with four digits
-_WHOLE = 0.005
+#: how far a rate times a step's time may be off whole samples of a replica: of itself, and samples
+_WHOLE = (0.001, 0.05)
 
 
 def batch_of(
     row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]
 ) -> dict[str, Any]:
+    """The `batch:` section of `row`, in samples; appends to `notes` what is assumed.
+
+    Raises Refused where a batch in tokens says no length of a sequence, or counts per node.
+    """
     gpus = mesh.replicas
     tokens = row.get("seq_len") or (model.data["sequence_length"] if model.language else None)
     batch, total = _count(row, "batch_per_gpu", tokens), _count(row, "global_batch", tokens)
@@ -57,9 +61,9 @@ def _of_rate(
 ) -> float | None:
     """The samples of a step that its time and its rate make, where they are a whole number for each
     replica."""
-    made = samples_of_step(row, tokens)
-    each = round((made or 0.0) / replicas)
-    if made is None or not each or abs(made / replicas / each - 1) > _WHOLE:
+    made = (samples_of_step(row, tokens) or 0.0) / replicas
+    each, parts = round(made), int(row.get("grad_accum") or 1)
+    if not each or each % parts or abs(made - each) > min(_WHOLE[0] * each, _WHOLE[1]):
         return None
     notes.append(f"a global batch of {each * replicas}, as the rate and the time of a step make")
     return float(each * replicas)

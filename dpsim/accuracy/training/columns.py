@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from dpsim.accuracy.words import vocabulary
 
@@ -47,13 +47,44 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(sorted(re.findall(r"[a-z0-9]+", name.lower())))
 
 
+def measured_in(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """`columns` with the one that holds what was measured as `value`, where none is called so, and
+    the unit that its name says; "" where a column tells it.
+
+    >>> measured_in(["model", "throughput (img/s)"]), measured_in(["step time (ms)"])
+    ((('model', 'value'), 'img/s'), (('value',), 'ms'))
+    >>> measured_in(["throughput_global", "throughput_unit"]), measured_in(["throughput", "unit"])
+    ((('value', 'unit'), ''), (('value', 'unit'), ''))
+    """
+    if {"value", "step_time_s"} & set(columns):
+        return tuple(columns), ""
+    units = {name: _unit_in(name) for name in columns}
+    held = next((name for name in columns if units[name]), "")
+    if held:
+        return tuple("value" if name == held else name for name in columns), units[held]
+    own = {"throughput": "value", "throughput_global": "value"}
+    if not {"unit", "throughput_unit"} & set(columns):
+        return tuple(columns), ""
+    own |= {} if "unit" in columns else {"throughput_unit": "unit"}
+    made = tuple(own.get(name, name) for name in columns)
+    return (made, "") if made.count("value") == 1 else (tuple(columns), "")
+
+
+def _unit_in(name: str) -> str:
+    """The unit that is all of `name` but the word for what was measured; "" without one."""
+    words = vocabulary().tables
+    bare = re.sub(r"^(?:(?:step|iteration) ?time|throughput|speed|rate|time)\b", "", name)
+    unit = bare.strip(" ()[],:=")
+    return unit if unit in words.times or words.throughput.fullmatch(unit) else ""
+
+
 def unread(columns: Iterable[str]) -> Iterator[str]:
     """A sentence for each of these `columns`, under their own names, that nobody reads, with what
     is read instead, where something is near."""
-    unclear = vocabulary().tables.unclear
+    unclear = {_words(name): meant for name, meant in vocabulary().tables.unclear.items()}
     for name in columns:
         if name in READ or _BESIDE.fullmatch(name):
             continue
         near = difflib.get_close_matches(name, sorted(READ), 1, _ALIKE)
-        meant = unclear.get(name.replace(" ", "_")) or "".join(near)
+        meant = unclear.get(_words(name)) or "".join(near)
         yield f"column {name[:60]} is not read" + (f"; {meant} is" if meant else "")

@@ -35,9 +35,10 @@ def with_degrees(row: TrainingRow, notes: list[str]) -> TrainingRow:
     degrees = vocabulary().strategies.degrees
     if not shares_heads(row):
         degrees = {axis: words for axis, words in degrees.items() if axis != ULYSSES}
-    for name, words in degrees.items():
-        axis = "cp" if name == ULYSSES else name
-        told = {int(next(filter(None, size.groups()))) for size in words.finditer(said)}
+    for axis in ("tp", "pp", "cp"):
+        names = (axis, ULYSSES) if axis == "cp" else (axis,)
+        places = (at for name in names if name in degrees for at in degrees[name].finditer(said))
+        told = {int(next(filter(None, at.groups()))) for at in places}
         if len(told) > 1:
             sizes = " and ".join(map(str, sorted(told)))
             raise Refused(f"strategy: {axis} is said to be {sizes} ({row.text('strategy')[:60]})")

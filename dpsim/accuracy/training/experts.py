@@ -9,6 +9,7 @@ the parameters of all experts together that makes a shape.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from dpsim.accuracy.model_words import SparseFamily
@@ -156,3 +157,20 @@ def _said(row: TrainingRow) -> str:
     """What the columns say of experts, without what they say is not there."""
     text = " | ".join(row.text(column) for column in _COLUMNS).lower()
     return vocabulary().experts.denied.sub("", text)
+
+
+def with_modules(
+    row: TrainingRow, strategy: dict[str, Any], shared: int, notes: list[str]
+) -> dict[str, Any]:
+    """`strategy` of a model whose experts are modules of their own, as most code but torchtitan's
+    had them: fully_shard would pad experts in one tensor to the ranks of a group, and does where
+    FSDP 2 is said.  Where `shared` ranks share experts out, and on TPUs, nothing is padded."""
+    words = f"{row.text('framework')} {row.strategy_words} {row.text('accelerator')}".lower()
+    fused = re.search("torchtitan|fsdp-?2|fully_shard", words) or vocabulary().tpus.search(words)
+    if strategy["kind"] != "fsdp" or shared > 1 or fused:
+        return strategy
+    if not named_with_experts(row.text("model").lower()):
+        return strategy
+    notes.append("a module for each expert is assumed, flattened with its unit")
+    group = {"sharding_strategy": "HYBRID_SHARD", "shard": strategy.get("shard")}
+    return {"kind": "fsdp1", **(group if "shard" in strategy else {})}

@@ -266,14 +266,21 @@ def _tensor_groups(row: TrainingRow) -> dict[str, bool]:
         raise Refused(message, ("tensor_groups",))
     else:
         said = f"{row.text('strategy_detail').lower()} | {named}"
-    xla = bool(vocabulary().tpus.search(row.text("accelerator").lower()))
-    beside = bool(words.beside_computing.search(said)) or _submitted(row) or xla
+    beside = bool(words.beside_computing.search(said)) or _submitted(row) or _by_xla(row)
     splitting = (words.torch_mesh, words.splits_sequences, words.sequences)
     found: dict[str, bool] = {}
     if beside or any(rule.search(f"{own} {said}") for rule in splitting):
         found = {"sequence_parallel": True, "async_tensor_parallel": beside}
     over = words.overlapped_sums.search(own) and date_of(row) >= _OVERLAPPED
     return found | {"overlap_tensor_gradients": bool(over)}
+
+
+def _by_xla(row: TrainingRow) -> bool:
+    """Whether XLA makes the exchanges of tensor ranks of `row`, beside products that it cuts (Wang
+    et al., ASPLOS 2023), where nothing else is said and they share sequences equally."""
+    chips = vocabulary().tpus.search(row.text("accelerator").lower())
+    shared = row.get("seq_len") and not row.count("seq_len") % row.count("tp")
+    return bool(chips and shared and not row.text("tensor_groups"))
 
 
 def _require_sizes(row: TrainingRow) -> None:

@@ -78,7 +78,7 @@ def choose_model(
     if own := bundled(bare, parameters or stated_size(plain), sequence_length):
         return _by_name(*own, sequence_length, f"{plain} {task.lower()}")
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
-    texts = sequence_length and any("tok" in column(c).lower() for c in ("unit", "throughput_unit"))
+    texts = words.sized.search(plain) and "tok" in column("unit").lower()
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain)
         tokens = sequence_length or _length(parameters)

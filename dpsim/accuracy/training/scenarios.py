@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,7 +17,7 @@ from dpsim.accuracy.training.adapters import adapted, beside_adapters
 from dpsim.accuracy.training.batches import batch_of, tokens_per_gpu
 from dpsim.accuracy.training.degrees import with_degrees
 from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
-from dpsim.accuracy.training.experts import routing_of
+from dpsim.accuracy.training.experts import routing_of, with_modules
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.layouts import predicting
@@ -102,7 +102,7 @@ def measured_case(
     row, wide = plainly(row)
     row = told_by(row, chosen)
     model = _model(row, mesh, notes)
-    strategy = beside_adapters(strategy_of(row, notes), model, notes)
+    strategy = _strategy(row, model, mesh, notes)
     data: dict[str, Any] = {
         **mesh.data(row, model, notes),
         "model": model.data,
@@ -125,6 +125,14 @@ def measured_case(
     _require_parameters(row, model, case)
     label, here = strategy["kind"] + mesh.label, tuple(notes)
     return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
+
+
+def _strategy(
+    row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]
+) -> dict[str, Any]:
+    """The strategy that `row` names, as it trains experts and adapters."""
+    found = with_modules(row, strategy_of(row, notes), mesh.expert, notes)
+    return beside_adapters(found, model, notes)
 
 
 def _again(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
@@ -178,28 +186,37 @@ def _measured_as(
         return case, step_time, time
     if counts_twice(row, case, step_time):
         notes.append("forward is computed again, for the FLOP that are counted have it twice")
-    elif _may_recompute(row) and _needs_recomputing(case):
+    elif _may_recompute(row, notes) and _needs_recomputing(case):
         notes.append("forward is assumed to be computed again, for else nothing has room for it")
     else:
+        notes += ["as it is read, it has no room in memory"] * _has_no_room(case)
         return case, step_time, time
     data["recompute"] = "full"
     return _measured_as(row, data, False, notes)
 
 
-def _may_recompute(row: TrainingRow) -> bool:
-    """Whether `row` says nothing of what is computed again; MLPerf's submissions hold what others
-    have no room for, by means of their own."""
-    return not row.text("act_ckpt") and "mlcommons" not in row.text("source_repo").lower()
+def _may_recompute(row: TrainingRow, notes: Sequence[str]) -> bool:
+    """Whether `row` says nothing of what is computed again, and its model is none that stands in
+    (`notes`); MLPerf's submissions hold what others have no room for, by means of their own."""
+    said, words = row.strategy_words, vocabulary()
+    told = words.recomputing.search(said) or words.no_recomputing.search(said)
+    submitted = "mlcommons" in row.text("source_repo").lower()
+    stands_in = any(" is played as " in note for note in notes)
+    return not (row.text("act_ckpt") or told or submitted or stands_in)
 
 
 def _needs_recomputing(case: Case) -> bool:
     """Whether a step of `case`, which was run, has room where forward is computed again, and
     surely none where activations are kept."""
-    if case.scenario.recompute != "none":
-        return False
-    with suppress(Refused):  # what cannot be played is refused when it is
-        again = Variant("full", {"recompute": "full"}).of(case)
-        return memory_of(case).fits == "no" and memory_of(again).holds
+    again = Variant("full", {"recompute": "full"}).of(case)
+    kept = case.scenario.recompute == "none" and _has_no_room(case)
+    return kept and not _has_no_room(again)
+
+
+def _has_no_room(case: Case) -> bool:
+    """Whether its memory surely does not fit; what cannot be played is refused when it is."""
+    with suppress(Refused):
+        return memory_of(case).fits == "no"
     return False
 
 

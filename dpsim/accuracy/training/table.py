@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dpsim.accuracy.platforms import platform
-from dpsim.accuracy.training.columns import named, unread
+from dpsim.accuracy.training.columns import measured_in, named, unread
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Check, Refused
@@ -167,8 +167,8 @@ def read_table(path: Path) -> TrainingTable:
     is a measured point.
     """
     table = csvfile.read(path, MAX_BYTES, MAX_ROWS, ragged=True)
-    columns = _columns(table)
-    rows = tuple(_row(number, row, columns) for number, row in enumerate(table))
+    columns, unit = _columns(table)
+    rows = tuple(_row(number, row, columns, unit) for number, row in enumerate(table))
     if not rows:
         raise table.refusal("has no rows", None)
     if all(row.fault for row in rows):
@@ -181,9 +181,10 @@ def read_table(path: Path) -> TrainingTable:
     )
 
 
-def _columns(table: csvfile.Table) -> tuple[str, ...]:
-    """The columns under their own names; refuses a table that lacks what is needed."""
-    columns = named(table.columns)
+def _columns(table: csvfile.Table) -> tuple[tuple[str, ...], str]:
+    """The columns under their own names, and the unit that the name of `value` said; refuses a
+    table that lacks what is needed."""
+    columns, unit = measured_in(named(table.columns))
     double = sorted({c for c in columns if columns.count(c) > 1})
     if double:
         raise table.refusal(f"two columns are called {double[0]!r}")
@@ -195,15 +196,23 @@ def _columns(table: csvfile.Table) -> tuple[str, ...]:
         if not set(group) & set(columns):
             raise table.refusal(
                 f"no column {' or '.join(group)}; a table needs at least model, "
-                "accelerator, total_gpus, value and unit"
+                f"accelerator, total_gpus, value and unit{_meant(columns)}"
             )
-    if "value" in columns and "unit" not in columns:
+    if "value" in columns and "unit" not in columns and not unit:
         raise table.refusal("column value needs a column unit, for example samples/s")
-    return columns
+    return columns, unit
 
 
-def _row(number: int, found: csvfile.Row, columns: tuple[str, ...]) -> TrainingRow:
+def _meant(columns: tuple[str, ...]) -> str:
+    """What is read instead of some of `columns` that nobody reads."""
+    found = [text for text in unread(columns) if ";" in text]
+    return f" ({'. '.join(found)})" if found else ""
+
+
+def _row(number: int, found: csvfile.Row, columns: tuple[str, ...], unit: str) -> TrainingRow:
     cells = dict(zip(columns, found.padded, strict=True))
+    if unit:
+        cells.setdefault("unit", unit)
     numbers: dict[str, float] = {}
     if found.miscounted:  # nobody knows which cell is whose
         return TrainingRow(number, found.line, cells, numbers, found.miscounted)

@@ -88,7 +88,7 @@ def _document(
     by_source: dict[str, int] = collections.Counter(
         table.rows[o.number].text("source_id") or "-" for o in outcomes if o.status == "refused"
     )
-    refused = sum(by_source.values())
+    refused, refused_lines = sum(by_source.values()), dict(_refused(table, outcomes))
     return {
         "schema_version": SCHEMA_VERSION,
         "dpsim_version": __version__,
@@ -103,8 +103,8 @@ def _document(
         "sources": grouped(scored, lambda row: row.source, dict(by_source)),
         "regimes": grouped(scored, lambda row: row.regime),
         "across_nodes": across_nodes(table, outcomes),
-        "refusals": {reason: len(lines) for reason, lines in _refused(table, outcomes)},
-        "refused_lines": dict(_refused(table, outcomes)),
+        "refusals": {reason: len(lines) for reason, lines in refused_lines.items()},
+        "refused_lines": refused_lines,
         "warnings": [
             *table.warnings,
             *_alone(table, calibrate),

@@ -10,6 +10,7 @@ issues each kind on one stream (_fsdp_param_group.py, FSDPCommContext).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,12 @@ class Group(GatheredUnit):
     gradient: float
     stored: float
     raw: bool
+
+    @property
+    def whole(self) -> Group:
+        """It with its padding, which takes as much room as what is padded."""
+        gather, reduce = self.gather + self.gather_padding, self.reduce + self.reduce_padding
+        return replace(self, gather=gather, reduce=reduce)
 
 
 class Fsdp2Step(UnitStep):

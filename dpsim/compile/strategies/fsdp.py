@@ -27,7 +27,7 @@ a root group for what no unit holds:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import prod
 from typing import Annotated
 
@@ -184,7 +184,7 @@ class Fsdp(Strategy):
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """That more padding travels than parameters."""
-        return _mostly_padding(self._groups(job), self.sharing(job)) if job.control else ()
+        return _mostly_padding(_padded(job, self.sharing(job)), self.sharing(job))
 
     def gradient_dtype(self, job: Job, layer: int, tensor: Tensor, *, kept: bool) -> str:
         """What backward leaves a gradient in, or, where it was `kept` from an earlier one, what it
@@ -213,8 +213,8 @@ class Fsdp(Strategy):
                 own = stored_bytes(gather_dtype(job, i, tensor))
                 eight = self.float8_all_gather and not unit.root and _fits_float8(tensor)
                 ag = DTYPE_BYTES["fp8"] if eight else own
-                experts = job.model.layers[i].experts if job.holders or job.compiled else 0
-                extra = _padding(tensor, shards, experts) if job.control else 0
+                experts = job.model.layers[i].experts if job.holders else 0
+                extra = _padding(tensor, shards, experts) if _pads(job) else 0
                 gather += ag * tensor.elements
                 gather_padding += ag * extra
                 if tensor.trained:
@@ -272,7 +272,8 @@ class Fsdp(Strategy):
         return parts
 
     def held(self, job: Job) -> Held:
-        parts = summed(state_bytes(part, 1.0 / self.sharing(part)) for part in job.parts)
+        times = _padded(job, self.sharing(job))
+        parts = summed(state_bytes(part, times / self.sharing(part)) for part in job.parts)
         if "all-reduce inputs" in (all_ := self.memory(job)):
             parts["all-reduce inputs"] = all_["all-reduce inputs"]
         shards = self.shards(job.ranks)
@@ -282,7 +283,8 @@ class Fsdp(Strategy):
         alive = self.reduce_scatter_max_input_buffers
         shared, waits = shards > 1, many and self.no_sync
         how = Sharding(shards, after, stays and many, waits, alive, buffers=shared, alone=True)
-        return held(how, job, self._groups(job), parts)
+        groups = self._groups(job)
+        return held(how, job, groups if times == 1 else [g.whole for g in groups], parts)
 
     def _kept(self, job: Job, sizes: list[float], shards: int) -> float:
         """Unsharded parameters outside the root: two groups, or what is never given up, as on the
@@ -331,18 +333,31 @@ def _fits_float8(tensor: Tensor) -> bool:
     return len(tensor.shape) == 2 and all(size % FLOAT8_MULTIPLE == 0 for size in tensor.shape)
 
 
-def _mostly_padding(groups: Sequence[Group], ranks: int) -> tuple[str, ...]:
-    """That more padding of `groups` travels than parameters, where it does: of experts that are one
-    tensor."""
-    whole = sum(group.gather for group in groups)
-    padding = sum(group.gather_padding for group in groups)
-    if padding <= whole:
+def _pads(job: Job) -> bool:
+    """Whether tensors are padded: XLA lays them out along dimensions that ranks divide."""
+    return job.control and not job.compiled
+
+
+def _padded(job: Job, ranks: int) -> float:
+    """How many times the parameters of `job` are with the padding of experts, which are one tensor
+    each, to as many as `ranks` share them; 1 where that is less than twice."""
+    whole = sum(layer.parameters for layer in job.model.layers)
+    if job.holders or not _pads(job) or not whole:
+        return 1.0
+    experts = (t for layer in job.model.layers if layer.experts for t in layer.tensors)
+    times = 1 + sum(_padding(tensor, ranks) for tensor in experts) / whole
+    return times if times > 2 else 1.0
+
+
+def _mostly_padding(times: float, ranks: int) -> tuple[str, ...]:
+    """That so many `times` the parameters travel, where they are padded."""
+    if times == 1:
         return ()
     return (
-        f"fully_shard pads tensors of fewer rows than the {ranks} ranks of a group (experts in one "
-        f"tensor), so {1 + padding / whole:.3g} times the parameters travel; parallel.expert, "
-        "smaller groups (strategy.shard) or fsdp1 pad less, and so does code with a module for "
-        "each expert, or with a shard_placement_fn",
+        f"fully_shard pads experts in one tensor to as many as the {ranks} ranks of a group, so "
+        f"{times:.3g} times the parameters travel and are held; parallel.expert, smaller groups "
+        "(strategy.shard) or fsdp1 pad less, and so does code with a module for each expert, or "
+        "with a shard_placement_fn",
     )
 
 
