@@ -110,7 +110,8 @@ def _exchange(where: str, factor: float) -> CalibrationFinding:
         )
         return CalibrationFinding("faster_than_link", factor, text)
     why = {
-        "p2p_off": "copies go through the host (no peer-to-peer access)",
+        "p2p_off": "copies go through the host (no peer-to-peer access); counts on several nodes, "
+        "whose rings cross the same links, are predicted without it",
         "wrong_nic": "another interface, or TCP instead of RDMA",
         "shared_link": "fewer NICs than named, or others on the same links",
     }
