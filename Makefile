@@ -10,7 +10,7 @@ demo: $(VENV)/demo.stamp
 	$(VENV)/bin/dpsim run quickstart -o out/quickstart
 
 test: $(VENV)/test.stamp
-	$(VENV)/bin/python -m pytest -n 2 -q
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -q
 
 check: $(VENV)/test.stamp
 	$(VENV)/bin/ruff check
