@@ -342,7 +342,7 @@ def _padded(job: Job, ranks: int) -> float:
     """How many times the parameters of `job` are with the padding of experts, which are one tensor
     each, to as many as `ranks` share them; 1 where that is less than twice."""
     whole = sum(layer.parameters for layer in job.model.layers)
-    if job.holders or not _pads(job) or not whole:
+    if job.holders or job.expert_ranks is not None or not _pads(job) or not whole:
         return 1.0
     experts = (t for layer in job.model.layers if layer.experts for t in layer.tensors)
     times = 1 + sum(_padding(tensor, ranks) for tensor in experts) / whole
