@@ -503,7 +503,7 @@ def test_experts_in_one_tensor_are_padded_and_that_is_told() -> None:
     }  # fmt: skip
     found = predict(load(data, Path(), "test"))
     (told,) = [text for text in found.warnings if "fully_shard pads" in text]
-    assert "times the parameters travel" in told
+    assert "7.76 times the parameters travel" in told
     few = predict(load({**data, "cluster": {"machine": "dgx-h100", "ranks": 8}}, Path(), "test"))
     slice_of_8 = {"machine": "tpu-v6e", "ranks": 64, "gpus_per_node": 64}
     chips = {**data, "cluster": slice_of_8, "collective": {"backend": "ici"}}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpsim.accuracy.platforms import Platform
-from dpsim.machines.machine import load_device, load_machine
+from dpsim.machines.machine import gbits, load_device, load_machine, node_in_words
 
 #: ratios that are not worth telling
 _SAME = 0.01
@@ -17,16 +17,14 @@ def in_words(cluster: Mapping[str, Any], crossed: bool = True) -> str:
     """A cluster: GPUs of a node, whose node it is and, where it is `crossed`, its network."""
     machine = load_machine(cluster["machine"])
     device = load_device(cluster["device"]) if "device" in cluster else machine.device
-    node = f"{cluster['gpus_per_node']} x {device.name} a node as in {machine.name}"
-    if not crossed:
-        return node
-    if "nics_per_node" in cluster:
-        nics, rate = cluster["nics_per_node"], cluster["inter_node_bandwidth"]
-        return f"{node}, {nics} x {rate} {cluster['inter_node_kind']}"
+    node = cluster["gpus_per_node"], device.name, machine.name
     link = getattr(machine.network, "link", None)
-    if link is None:
-        return node
-    return f"{node}, {machine.nics_per_node} x {link.bandwidth * 8e-9:.6g} Gbit/s {link.kind}"
+    if crossed and "nics_per_node" in cluster:
+        rate, kind = cluster["inter_node_bandwidth"], cluster["inter_node_kind"]
+        return node_in_words(*node, cluster["nics_per_node"], rate, kind)
+    if not crossed or link is None:
+        return node_in_words(*node)
+    return node_in_words(*node, machine.nics_per_node, gbits(link), link.kind)
 
 
 def described(

@@ -16,7 +16,7 @@ from dpsim.core.yamlfile import FileRefused
 from dpsim.describe.sections import Cluster
 from dpsim.describe.sites import SiteEntry, SiteLink
 from dpsim.machines.devices import Device
-from dpsim.machines.machine import Machine, load_device, load_machine
+from dpsim.machines.machine import Machine, gbits, load_device, load_machine, node_in_words
 from dpsim.machines.topology import Topology
 from dpsim.machines.wan import Wan
 
@@ -117,10 +117,10 @@ class Site:
             return ""
         others = sorted({device.name for device in self.others} - {machine.device.name})
         beside = f" (some of them {' and '.join(others)})" if others else ""
-        node = f"{topology.gpus} x {machine.device.name}{beside} a node as in {machine.name}"
-        if (link := topology.port) is None:
-            return node
-        return f"{node}, {topology.nics} x {link.bandwidth * 8e-9:.6g} Gbit/s {link.kind}"
+        node = topology.gpus, f"{machine.device.name}{beside}", machine.name
+        if (port := topology.port) is None:
+            return node_in_words(*node)
+        return node_in_words(*node, topology.nics, gbits(port), port.kind)
 
     @property
     def asked(self) -> tuple[int, int]:

@@ -139,6 +139,20 @@ class Machine:
         )
 
 
+def node_in_words(
+    gpus: int, device: str, name: str, nics: int = 0, rate: str = "", kind: str = ""
+) -> str:
+    """A node of machine `name` with so many GPUs, and what joins it to others, where it has NICs:
+    their `rate` each, and their kind."""
+    node = f"{gpus} x {device} a node as in {name}"
+    return f"{node}, {nics} x {rate} {kind}" if nics else node
+
+
+def gbits(link: Link) -> str:
+    """The rate of `link` in the unit of networks."""
+    return f"{link.bandwidth * 8e-9:.6g} Gbit/s"
+
+
 def _single(name: str, gpus: int) -> Refused:
     """The refusal of several nodes of a machine that is one."""
     message = (

@@ -87,7 +87,7 @@ def what_if(case: Case, time: float) -> list[WhatIf]:
     """
     now = _short(case)
     result = []
-    for name, then, samples in _changes(case):
+    for name, then, samples in _changes(case, now):
         scale = 1.0 if name == QUIET else time / now if now > 0 else 0.0
         changed = then * scale  # without any randomness there is nothing to pair
         gain = samples * time / changed - 1.0 if changed > 0 else None
@@ -99,8 +99,8 @@ def _short(case: Case, stretch: Stretch | None = None, *, quiet: bool = False) -
     return step_time(case, stretch=stretch, quiet=quiet, at_most=PAIRED_STEPS)
 
 
-def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
-    """Name, the new step time, and samples per step relative to now."""
+def _changes(case: Case, now: float) -> Iterator[tuple[str, float, float]]:
+    """Name, the new step time, and samples per step relative to now, a step of `now` seconds."""
     host = case.scenario.host
     if case.ranks > 1:
         yield "twice the bandwidth", _short(case, Stretch(transfer=0.5)), 1.0
@@ -122,18 +122,18 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
     if (here := case.scenario.strategy.on_device()) is not case.scenario.strategy:
         back = Variant("no offloading", {"strategy": here}).of(case)
         yield UNLOADED[memory_of(back).holds], _short(back), 1.0
-    yield from _kernels(case)
+    yield from _kernels(case, now)
     for variant in better_fed(case):
         yield variant.name, _short(variant.of(case)), 1.0
     yield from _cures(case)
 
 
-def _kernels(case: Case) -> Iterator[tuple[str, float, float]]:
+def _kernels(case: Case, now: float) -> Iterator[tuple[str, float, float]]:
     """With kernels that its code may ask for, where the calibrated step did not have them."""
     for variant in better_kernels(case):
         with suppress(Refused):  # kernels that are not counted
             made = _short(variant.of(case))
-            if not has_already(case, made / _short(case)):
+            if not has_already(case, made / now):
                 yield variant.name, made, 1.0
 
 

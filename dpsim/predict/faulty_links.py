@@ -38,20 +38,22 @@ def likeliest(
     """
     names = list(priors)
     healthy = Prior(np.zeros(len(names)), np.array(list(priors.values())))
-    tried = [(*least(predicted, target, start, healthy, noise), healthy)]
 
-    def unlikely(one: tuple[Array, Array, Prior]) -> float:
-        at, _, prior = one
-        rest = predicted(at) - target
+    def tried(prior: Prior) -> tuple[float, Array, Array, Prior]:
+        """How unlikely the best numbers are under `prior`, these, and derivatives there."""
+        best, slopes = least(predicted, target, start + prior.centre, prior, noise)
+        rest = predicted(best) - target
         missed = 1 + float(rest @ rest) / (known * noise**2)
-        return prior.cost(at, 0 * rest, noise) + (known + len(rest)) * math.log(missed)
+        unlikely = prior.away(best) + prior.against + (known + len(rest)) * math.log(missed)
+        return unlikely, best, slopes, prior
 
+    found = tried(healthy)
     links = [at for at, name in enumerate(names) if name in LINKS]
     for broken in [*((at,) for at in links), tuple(links)]:
         faulty = _faulty(healthy, broken)
-        if broken and min(map(unlikely, tried)) > faulty.against:  # else it cannot be likelier
-            tried.append((*least(predicted, target, start + faulty.centre, faulty, noise), faulty))
-    return min(tried, key=unlikely)
+        if broken and found[0] > faulty.against:  # else it cannot be likelier
+            found = min(found, tried(faulty), key=lambda one: one[0])
+    return found[1:]
 
 
 def _faulty(healthy: Prior, broken: Sequence[int]) -> Prior:

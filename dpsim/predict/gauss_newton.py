@@ -43,10 +43,10 @@ class Prior:
         """Half the gradient of what `at` costs, downwards [n]."""
         return np.asarray(self.precision @ (self.centre - at), dtype=float)
 
-    def cost(self, at: Array, rest: Array, noise: float) -> float:
-        """The sum of squares of the parameters `at`, which leave `rest`, in standard deviations."""
-        away = at - self.centre
-        return float(rest @ rest / noise**2 + away @ self.precision @ away) + self.against
+    def away(self, at: Array) -> float:
+        """The sum of squares of how far the parameters `at` are off, in standard deviations."""
+        apart = at - self.centre
+        return float(apart @ self.precision @ apart)
 
 
 def least(
@@ -56,7 +56,8 @@ def least(
     host's time is last but one, as `knobs` has it."""
 
     def missed(at: Array, base: Array) -> float:
-        return prior.cost(at, base - target, noise)
+        rest = base - target
+        return float(rest @ rest / noise**2) + prior.away(at)
 
     weight, at, base = noise**-2, start, predicted(start)
     wide = WIDE

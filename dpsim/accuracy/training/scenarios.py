@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -121,7 +121,7 @@ def measured_case(
         "compute": dict(compute or {}),
     }
     data |= executed(row, model, data, notes) | _again(row, model, notes)
-    case, step_time, time = _measured_as(row, data, model.language, notes)
+    case, step_time, time = _measured_as(row, data, model, notes)
     _require_parameters(row, model, case)
     label, here = strategy["kind"] + mesh.label, tuple(notes)
     return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
@@ -176,33 +176,38 @@ def _require_parameters(row: TrainingRow, model: ModelChoice, case: Case) -> Non
 
 
 def _measured_as(
-    row: TrainingRow, data: dict[str, Any], language: bool, notes: list[str]
+    row: TrainingRow, data: dict[str, Any], model: ModelChoice, notes: list[str]
 ) -> tuple[Case, float, bool]:
     """The case of `data`, what was measured (`measured`), and in `data` what is computed again."""
-    named = row.text("row_id") or f"line {row.line}"
-    case = shared(Case(load(data, Path(), named).scenario, Path()), data)
-    step_time, time = measured(row, case)
-    if not language:
-        return case, step_time, time
+    found = _read_as(row, data)
+    if not model.language:
+        return found
+    case, step_time, _ = found
     if counts_twice(row, case, step_time):
         notes.append("forward is computed again, for the FLOP that are counted have it twice")
-    elif _may_recompute(row, notes) and _needs_recomputing(case):
+    elif _may_recompute(row, model) and _needs_recomputing(case):
         notes.append("forward is assumed to be computed again, for else nothing has room for it")
     else:
         notes += ["as it is read, it has no room in memory"] * _has_no_room(case)
-        return case, step_time, time
+        return found
     data["recompute"] = "full"
-    return _measured_as(row, data, False, notes)
+    return _read_as(row, data)
 
 
-def _may_recompute(row: TrainingRow, notes: Sequence[str]) -> bool:
-    """Whether `row` says nothing of what is computed again, and its model is none that stands in
-    (`notes`); MLPerf's submissions hold what others have no room for, by means of their own."""
+def _read_as(row: TrainingRow, data: dict[str, Any]) -> tuple[Case, float, bool]:
+    """The case of `data`, and what was measured of it (`measured`)."""
+    named = row.text("row_id") or f"line {row.line}"
+    case = shared(Case(load(data, Path(), named).scenario, Path()), data)
+    return case, *measured(row, case)
+
+
+def _may_recompute(row: TrainingRow, model: ModelChoice) -> bool:
+    """Whether `row` says nothing of what is computed again, and its `model` is none that stands in;
+    MLPerf's submissions hold what others have no room for, by means of their own."""
     said, words = row.strategy_words, vocabulary()
     told = words.recomputing.search(said) or words.no_recomputing.search(said)
     submitted = "mlcommons" in row.text("source_repo").lower()
-    stands_in = any(" is played as " in note for note in notes)
-    return not (row.text("act_ckpt") or told or submitted or stands_in)
+    return not (row.text("act_ckpt") or told or submitted or model.note)
 
 
 def _needs_recomputing(case: Case) -> bool:
