@@ -453,6 +453,20 @@ def test_measured_points_of_another_experiment_are_not_scored() -> None:
     assert any("measured points are left out" in text for text in document["warnings"])
 
 
+def test_a_sweep_over_machines_says_where_its_level_was_measured() -> None:
+    def said(*machines: str) -> list[str]:
+        found = predict(
+            dpsim.read("quickstart", [f"sweep={{cluster.machine: [{', '.join(machines)}]}}"])
+        )
+        return [text for text in found.document["warnings"] if "carried to" in text]
+
+    own, others = "v100-1x100g", ("dgx-1v", "dgx-h100")
+    assert said(own, *others) == [
+        f"calibrate: measured at cluster.machine={own}, and carried to {', '.join(others)}"
+    ]
+    assert not said(own)
+
+
 @pytest.mark.parametrize(("gbits", "said"), [(200, False), (800, True)])
 def test_a_nic_faster_than_its_pcie_is_said(gbits: int, said: bool) -> None:
     """48 GB/s of PCIe in front of every NIC."""

@@ -12,6 +12,7 @@ from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.compile.compressed import payload_of
 from dpsim.compile.compression import Compression
 from dpsim.compile.job import gradients_of
+from dpsim.core.overrides import INSTEAD
 from dpsim.core.plugins import name_of
 from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
@@ -71,8 +72,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
 
 def _altered(loaded: Loaded) -> list[str]:
     """Warnings where --set turned the scenario into another experiment than the measured one."""
-    sets = ", ".join(f"--set {text}" for text in loaded.altered)
-    warnings = []
+    sets, warnings = ", ".join(f"--set {text}" for text in loaded.altered), []
     if sets and loaded.scenario.measured is not None:
         warnings.append(f"measured points are left out: {sets} changes what was measured")
     if sets and loaded.scenario.calibrate is not None and "calibrate" not in loaded.origins_set:
@@ -83,7 +83,17 @@ def _altered(loaded: Loaded) -> list[str]:
     network = [s for s in loaded.altered if s.startswith(("cluster.", "collective."))]
     if network and loaded.scenario.calibration and "calibration" not in loaded.origins_set:
         warnings.append(f"calibration: curves measured without --set {', --set '.join(network)}")
-    return warnings
+    return [*warnings, *_swept(loaded)]
+
+
+def _swept(loaded: Loaded) -> Iterator[str]:
+    """Warnings where a sweep goes to other machines than the measured one."""
+    given = [key for key in ("calibrate", "calibration") if getattr(loaded.scenario, key)]
+    for key, own in loaded.changes[0].items() if loaded.changes and given else ():
+        told = [str(change[key]) for change in loaded.changes if change[key] != own]
+        if told and key.startswith(("cluster.", "collective.")) and key not in INSTEAD:
+            others = ", ".join(dict.fromkeys(told))
+            yield f"{', '.join(given)}: measured at {key}={own}, and carried to {others}"
 
 
 def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator[str]:
