@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
-from dpsim.core.record import json_schema
+from dpsim.core.fields import alias_of, is_record, keys_of
 
 #: places that are proposed at most
 _MOST = 3
@@ -34,13 +35,16 @@ def places_of(cls: type, key: str) -> list[str]:
     >>> places_of(Scenario, "stages"), places_of(Scenario, "gpus_per_node")
     (['stages'], ['cluster.gpus_per_node'])
     """
-    sections = json_schema(cls)["properties"]
+    hints = get_type_hints(cls, include_extras=True)
+    sections = {alias_of(cls, name): set(_keys(hint)) for name, hint in hints.items()}
     own = [key] if key in sections else []
-    return own + [f"{name}.{key}" for name, schema in sections.items() if key in set(_keys(schema))]
+    return own + [f"{name}.{key}" for name, keys in sections.items() if key in keys]
 
 
-def _keys(schema: Mapping[str, Any]) -> Iterator[str]:
+def _keys(hint: Any) -> Iterator[str]:
     """The keys of a section that has no kinds: of others not every one has all."""
-    yield from schema.get("properties", {})
-    for option in schema.get("anyOf", ()):
-        yield from _keys(option)
+    if is_record(hint):
+        yield from keys_of(hint)
+    elif isinstance(hint, UnionType):
+        for option in get_args(hint):
+            yield from _keys(option)
