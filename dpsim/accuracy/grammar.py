@@ -41,6 +41,8 @@ _HSN = re.compile(
     r"\bhsn\d(?: ?, ?hsn\d)+",
     re.IGNORECASE,
 )
+#: so many cards of so many times a rate are not that rate's: one card may well run at less
+_SEVERAL = 4
 _FACTOR = re.compile(r"⟨rate⟩ {0,2}[x×*]|[x×*] {0,2}⟨rate⟩")
 _SEPARATOR = re.compile(r"[;|,\n+&]|\band\b| / (?!\s*(?:nic|gpu|port|node|server|s\b))")
 
@@ -165,6 +167,8 @@ def _another(before: LinkPhrase, now: LinkPhrase) -> bool:
     kinds = before.kind and now.kind and before.kind != now.kind
     if kinds and (not (before.broad or now.broad) or _apart(before, now) or _apart(now, before)):
         return True
+    if _faster_cards(before, now):
+        return True
     counts = before.count is not None and now.count is not None
     rates = before.rate is not None and now.rate is not None
     return bool((counts and (now.kind or now.rate)) or (rates and (now.kind or now.count)))
@@ -174,6 +178,17 @@ def _apart(one: LinkPhrase, other: LinkPhrase) -> bool:
     """Whether `one` is Ethernet of another rate than the generation that `other` names."""
     rates = _plain(one) and one.rate and other.nominal and other.rate is None
     return bool(rates and one.rate and not math.isclose(one.rate.gbits, other.nominal or 0.0))
+
+
+def _faster_cards(before: LinkPhrase, now: LinkPhrase) -> bool:
+    """Whether `now` tells cards by their model that Ethernet of the rate `before` is none of: with
+    another rate of their own, or several of many times that rate (10 GbE; ConnectX-6 200G)."""
+    slow = before.rate.gbits if before.rate and _plain(before) else 0.0
+    if not (slow and now.nominal) or now.kind:
+        return False
+    if now.rate is not None:
+        return now.rate.gbits > 1.01 * slow
+    return (now.count or 0) >= _SEVERAL and now.nominal >= _SEVERAL * slow
 
 
 # -- parts ----------------------------------------------------------------------------------------

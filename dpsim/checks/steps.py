@@ -33,7 +33,7 @@ from dpsim.core.record import Refused
 from dpsim.predict.drawn import Z90
 from dpsim.predict.fit import PointsFit, adjustment, knobs, noise_prior
 from dpsim.predict.level import Level
-from dpsim.predict.player import step_time
+from dpsim.predict.player import FEW, step_time
 from dpsim.predict.recorded import measured_at
 from dpsim.predict.repeats import RUN_TO_RUN, Repeats
 from dpsim.predict.timed import TimedCases
@@ -154,13 +154,18 @@ class StepJudge:
 
     @cached_property
     def healthy(self) -> Array:
-        """Logarithms of the healthy steps [points]."""
+        """Logarithms of the healthy steps [points], as an answer has them."""
+        return self._loaded(HEALTHY, np.array([step_time(case) for case in self.runs]))
+
+    @cached_property
+    def _base(self) -> Array:
+        """The same of as few steps as those of faults are, which differences are taken from."""
         return self._steps(HEALTHY)
 
     @cached_property
     def expected(self) -> tuple[Array, Array]:
         """Mean [points] and covariance of the logarithms of healthy steps."""
-        return self.healthy, self._covariance(HEALTHY, self.healthy)
+        return self.healthy, self._covariance(HEALTHY, self._base)
 
     @cached_property
     def faults(self) -> dict[str, list[Strengths]]:
@@ -187,12 +192,12 @@ class StepJudge:
         if not played:
             return np.empty((0, len(self.runs))), np.empty((0,) + (len(self.runs),) * 2)
         ends = [self._covariance(*played[k]) for k in (0, -1)]
-        means = between([mean - self.healthy for _, mean in played])
+        means = between([mean - self._base for _, mean in played])
         return means, between(ends, len(played))
 
     def _steps(self, fault: FaultVariant) -> Array:
         cases = [fault.change(case, k) for k, case in enumerate(self.runs)]
-        return self._loaded(fault, np.array([step_time(case) for case in cases]))
+        return self._loaded(fault, np.array([step_time(case, at_most=FEW) for case in cases]))
 
     def _loaded(self, fault: FaultVariant, seconds: Array) -> Array:
         """Logarithms of steps whose samples are loaded meanwhile: the longer of the two counts.
@@ -213,7 +218,8 @@ class StepJudge:
         for name in names:
             moved = adjustment([name], np.array([STEP]), unit)
             cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.runs)]
-            steps = self._loaded(fault, np.array([step_time(case) for case in cases]))
+            seconds = np.array([step_time(case, at_most=FEW) for case in cases])
+            steps = self._loaded(fault, seconds)
             columns.append((steps - mean) / STEP)
         slopes = np.stack(columns, axis=1) @ root
         noise = self._fit.noise if self._fit else noise_prior(self.runs[0])
