@@ -845,6 +845,25 @@ def test_azures_older_sizes_are_cards_on_fdr_infiniband_or_25_gbits(
         ("GbE", (1, 1, "ethernet")), ("1000BASE-T", (1, 1, "ethernet")),
         ("100Gbase-SR4", (1, 100, "ethernet")), ("3.2T RoCE", (8, 400, "roce")),
         ("100GbE, tc rate limit 10Gbps", (1, 10, "ethernet")), ("24 GB/s RoCE", (1, 192, "roce")),
+        # units in other cases, Ethernet's bytes that are bits, lanes, what brackets count
+        ("100 GBit/s InfiniBand", (1, 100, "infiniband")),
+        ("25 GBit Ethernet", (1, 25, "ethernet")),
+        ("100 Gbs InfiniBand", (1, 100, "infiniband")), ("100 GB/s Ethernet", (1, 100, "ethernet")),
+        ("4x QDR InfiniBand", (1, 40, "infiniband")), ("FDR 4x InfiniBand", (1, 56, "infiniband")),
+        ("8x FDR InfiniBand", (8, 56, "infiniband")), ("NDR, one per node", (1, 400, "infiniband")),
+        ("an EDR InfiniBand HCA", (1, 100, "infiniband")),
+        ("dual Omni-Path", (2, 100, "omni_path")),
+        ("8x HDR 200 Gb/s bidirectional", (8, 200, "infiniband")),
+        ("NDR 400Gb/s bidirectional x 8", (8, 400, "infiniband")),
+        # two networks, of which one is in use
+        ("8x HDR with 10GbE", (8, 200, "infiniband")), ("8x IB; 25GbE", (8, 200, "infiniband")),
+        ("10GbE as well as 8x HDR InfiniBand", (8, 200, "infiniband")),
+        ("eth0: 10G, 8x NDR", (8, 400, "infiniband")),
+        ("25GbE, 8x ConnectX-7", (8, 400, "infiniband")),
+        ("25GbE, ConnectX-5", (1, 25, "ethernet")),
+        ("2x 25GbE, 2x ConnectX-5", (2, 25, "ethernet")),
+        ("EDR InfiniBand and 10 Gb Ethernet; results over Ethernet", (1, 10, "ethernet")),
+        ("10 Gb Ethernet (used) and EDR", (1, 10, "ethernet")),
     ],
 )  # fmt: skip
 def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, float, str]) -> None:
@@ -863,7 +882,9 @@ def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, floa
         "8x HDR of which 4 are connected", "8x HDR, 4 cabled",
         "8 HDR ports, NCCL uses mlx5_0 only", "NDR 400 split to 2x200", "Soft-RoCE 100GbE",
         "Cray Aries", "WiFi 6", "25-100 Gbps", "10/100 Gbps", "100/25 Gb",
-        "HDR200, effective 180 Gb/s", "every pair of HDR ports",
+        "HDR200, effective 180 Gb/s", "every pair of HDR ports", "half-bisection 8x NDR",
+        "8x HDR, pruned fat tree", "8x HDR 2-to-1", "8x HDR; NCCL_IB_HCA=mlx5_0", "HDR, GDR off",
+        "1,600–3,200 Gbit/s InfiniBand",
     ],
 )  # fmt: skip
 def test_a_network_that_is_not_what_it_names_is_refused(text: str) -> None:
@@ -886,6 +907,14 @@ def test_a_network_that_is_not_what_it_names_is_refused(text: str) -> None:
         ("A100 a2-ultragpu-8g", "100 Gbps", (1, 100, "gvnic")),
         ("H100 BM.GPU.H100.8", "", (8, 400, "roce")),
         ("A100 p4d.24xlarge", "Ethernet, 400 Gbps", (2, 200, "ethernet")),
+        ("H100 BM.GPU.H100.8", "16 NICs", (8, 400, "roce")),
+        ("DGX H100", "4x OSFP NDR (8x400)", (8, 400, "infiniband")),
+        ("A100 BM.GPU4.8", "16 RDMA VFs per node", (8, 200, "roce")),
+        ("H100", "Nebius 8gpu-128vcpu-1600gb InfiniBand", (8, 400, "infiniband")),
+        ("V100 SXM2", "n1-standard-96, 32 Gbps", (1, 32, "ethernet")),
+        ("MI250X", "LUMI, Slingshot-11, 200 Gb/s", (4, 200, "slingshot")),
+        ("MI250X", "Setonix", (4, 200, "slingshot")),
+        ("H200", "ABCI 3.0", (8, 200, "infiniband")),
     ],
 )  # fmt: skip
 def test_a_platforms_name_leaves_what_is_said_of_its_network(
@@ -1053,3 +1082,34 @@ def test_another_generation_of_pcie_than_the_machines_is_told() -> None:
     told = "PCIe 5 is stated, and rtx4090-8 has PCIe 4, which is taken."
     assert told in said[1]
     assert not any("is stated, and" in note for note in said[0])
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus", "inter_node", "device", "nics"),
+    [
+        ("NVIDIA H100 94GB (Snellius)", 4, "", "h100-sxm-94gb", (4, 200, "infiniband")),
+        ("NVIDIA A100 SXM 64GB (Leonardo)", 4, "", "a100-sxm-80gb", (4, 100, "infiniband")),
+        ("GH200 120GB (Alps)", 4, "", "gh200-96gb", (4, 200, "slingshot")),
+        ("V100 32GB", 4, "ABCI Compute Node (V)", "v100-sxm2-32gb", (2, 100, "infiniband")),
+        ("H100 NVL", 2, "Standard_NC80adis_H100_v5", "h100-nvl", (1, 80, "ethernet")),
+        ("A100 80GB", 4, "Standard_NC96ads_A100_v4", "a100-pcie-80gb", (1, 80, "ethernet")),
+        ("DGX Spark", 1, "ConnectX-7 200GbE direct", "gb10", (1, 200, "roce")),
+    ],
+)
+def test_a_named_machine_has_its_board_and_its_network(
+    accelerator: str, gpus: int, inter_node: str, device: str, nics: tuple[int, float, str]
+) -> None:
+    found = platform(
+        accelerator=accelerator, gpus_per_node=gpus, inter_node=inter_node, nodes=2, ranks=2 * gpus
+    )
+    machine = load_machine(found.cluster["machine"])
+    own = found.cluster.get("device")
+    assert (load_device(own) if own else machine.device) == load_device(device)
+    check_network(found.cluster, *nics)
+
+
+@pytest.mark.parametrize("card", ["RTX A6000 (NVLink)", "A40 with NVLink", "RTX 3090 NVLink"])
+def test_a_card_that_says_nvlink_is_bridged_in_pairs(card: str) -> None:
+    found = platform(accelerator=card, gpus_per_node=2, inter_node="100GbE", nodes=2, ranks=4)
+    (name,) = {reading.cluster["machine"] for reading in found.readings}
+    assert vocabulary().nodes.machines[name].wiring == "pairs"

@@ -44,7 +44,12 @@ _HSN = re.compile(
 #: so many cards of so many times a rate are not that rate's: one card may well run at less
 _SEVERAL = 4
 _FACTOR = re.compile(r"⟨rate⟩ {0,2}[x×*]|[x×*] {0,2}⟨rate⟩")
-_SEPARATOR = re.compile(r"[;|,\n+&]|\band\b| / (?!\s*(?:nic|gpu|port|node|server|s\b))")
+_SEPARATOR = re.compile(
+    r"[;|,\n+&]|\b(?:and|plus|alongside|as well as)\b|"
+    r"\bwith (?=(?:an? )?(?:\d{1,2} ?[x×*] ?)?\d{1,3} ?-?(?:gb?e\b|g\S{0,5} ethernet))|"
+    r" / (?!\s*(?:nic|gpu|port|node|server|s\b))",
+    re.IGNORECASE,
+)
 
 
 def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -123,7 +128,9 @@ def chosen(
     own = [p for p in phrases if p.use == "compute"] or [p for p in phrases if not p.use]
     counted = [p for p in own if p.numbers]
     if not counted:
-        return _merged(own or [LinkPhrase()])
+        found = _merged(own or [LinkPhrase()])
+        alike = (p for p in phrases if p.numbers and p.kind == found.kind and p.kind)
+        return found.filled(next(alike, LinkPhrase()))
     making = [p for p in counted if total and math.isclose(_whole(p, gpus), total, rel_tol=0.01)]
     best = max(making or counted, key=lambda p: (not _plain(p), _whole(p, gpus)))
     others = [p for p in counted if p is not best and p.kind != best.kind]
@@ -167,7 +174,7 @@ def _another(before: LinkPhrase, now: LinkPhrase) -> bool:
     kinds = before.kind and now.kind and before.kind != now.kind
     if kinds and (not (before.broad or now.broad) or _apart(before, now) or _apart(now, before)):
         return True
-    if _faster_cards(before, now):
+    if _faster_cards(before, now) or _too_slow(before, now) or _too_slow(now, before):
         return True
     counts = before.count is not None and now.count is not None
     rates = before.rate is not None and now.rate is not None
@@ -191,6 +198,13 @@ def _faster_cards(before: LinkPhrase, now: LinkPhrase) -> bool:
     return (now.count or 0) >= _SEVERAL and now.nominal >= _SEVERAL * slow
 
 
+def _too_slow(one: LinkPhrase, other: LinkPhrase) -> bool:
+    """Whether `one` is Ethernet of a rate that the network of RDMA that `other` names never has."""
+    slow = vocabulary().network.ethernet_rates
+    rated = _plain(one) and one.rate is not None and one.rate.gbits in slow
+    return rated and other.kind in ("infiniband", "omni_path", "slingshot", "efa")
+
+
 # -- parts ----------------------------------------------------------------------------------------
 
 
@@ -198,7 +212,7 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
     """The parts of `text`, and whether a sentence ends there; a separator inside brackets
     separates nothing."""
     depth, start = 0, 0
-    for mark in re.finditer(r"[([]|[)\]]|" + _SEPARATOR.pattern, text):
+    for mark in re.finditer(r"[([]|[)\]]|" + _SEPARATOR.pattern, text, re.IGNORECASE):
         if mark[0] in "([":
             depth += 1
         elif mark[0] in ")]":
@@ -218,8 +232,8 @@ def _phrase(part: str) -> LinkPhrase:
     if each_gpu and found.rate and not found.rate.of:
         found = replace(found, rate=replace(found.rate, of=GPU))
     rate, nominal = found.rate, found.nominal
-    both = words.duplex.search(part.lower())
-    if both and rate and nominal and math.isclose(rate.gbits, 2 * nominal):
+    both = words.duplex.search(part.lower()) or words.both_ways.search(part.lower())
+    if both and rate and nominal and round(rate.gbits / nominal, 3) in (0.5, 2.0):
         found = replace(found, rate=replace(rate, gbits=nominal))
     return product(found, part).of_all()
 

@@ -6,15 +6,16 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpsim.accuracy.asides import ASIDE_USES
 from dpsim.accuracy.asking import answer
 from dpsim.accuracy.grammar import chosen, networks
 from dpsim.accuracy.link_phrase import LinkPhrase
-from dpsim.accuracy.link_rates import NODE, LinkRate
+from dpsim.accuracy.link_rates import NIC, NODE, LinkRate
 from dpsim.accuracy.network_text import NetworkText, of_fabric, told_kind
 from dpsim.accuracy.nic_places import of_nodes, one_each, situation
 from dpsim.accuracy.questions import Inquiry
-from dpsim.accuracy.rules import first
-from dpsim.accuracy.words import vocabulary
+from dpsim.accuracy.rules import first, meaning
+from dpsim.accuracy.words import NamedNics, vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics.explicit import ExplicitNode
@@ -89,7 +90,7 @@ def nics_of(
         whole = _whole(read, Usual(own, usual), gpus, kind, told.asked and not told.named, asked)
     _require_possible(whole, kind, read, told, machine)
     if not (isinstance(machine.node, Torus) or own.kind == "efa"):  # which is Amazon's only RDMA
-        kind = _rdma(kind, read, told, whole, notes)
+        kind = _rdma(kind, read, told, whole, notes, own)
     platform = told.named and kind == own.kind and read.count is None
     each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
     counted = replace(read, count=read.count * gpus) if read.count and read.each_gpu else read
@@ -117,10 +118,10 @@ def _bare(
 ) -> Nics | None:  # fmt: skip
     """The NICs that a platform or `machine` has, where no count and no rate is told."""
     words, own = vocabulary().network, _own(machine)
-    if read.rate is not None or told.total is not None:
-        return None
     listed = first(words.platforms, told.every)
-    if read.count is not None and not (listed and _ports_of(listed.nics, read, told.text)):
+    if told.total is not None or (read.rate is not None and not _own_rate(read, listed)):
+        return None
+    if read.count is not None and not (listed and _ports_of(listed.nics, read, told.every)):
         return None
     if listed is not None:
         port = min(read.nominal or listed.gbits, listed.gbits)
@@ -132,6 +133,13 @@ def _bare(
         notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
         return own
     return None
+
+
+def _own_rate(read: LinkPhrase, listed: NamedNics | None) -> bool:
+    """Whether the rate that is told is that of each NIC of the platform that is `listed`."""
+    rate = read.rate
+    alone = rate is not None and listed is not None and rate.of in ("", NIC)
+    return bool(alone and rate and listed and math.isclose(rate.gbits, listed.gbits))
 
 
 def _ports_of(nics: int, read: LinkPhrase, text: str) -> bool:
@@ -159,11 +167,14 @@ def _require_possible(
 
 
 def _rdma(
-    kind: NetworkKind, read: LinkPhrase, told: NetworkText, whole: float, notes: list[str]
-) -> NetworkKind:
-    """RoCE where Ethernet is told that is faster than a host's sockets, and no TCP."""
+    kind: NetworkKind, read: LinkPhrase, told: NetworkText, whole: float, notes: list[str],
+    own: Nics | None = None,
+) -> NetworkKind:  # fmt: skip
+    """RoCE where Ethernet is told that is faster than a host's sockets, or the machine's `own`, as
+    fast, is RoCE, and no TCP."""
     sockets = read.sockets or vocabulary().network.tcp.search(told.fabric.lower())
-    if kind != "ethernet" or sockets or whole < vocabulary().network.rdma_from:
+    alike = own is not None and own.kind == "roce" and own.count * own.gbits == whole
+    if kind != "ethernet" or sockets or (whole < vocabulary().network.rdma_from and not alike):
         return kind
     notes.append(f"Ethernet of {whole:g} Gbit/s a node is taken for RoCE.")
     return "roce"
@@ -201,7 +212,10 @@ def _settled(read: LinkPhrase, told: NetworkText, asked: Inquiry) -> LinkPhrase:
     rate, count, words = read.rate, read.count, vocabulary().network
     if not told.asked or told.named or told.total is not None or not read.numbers:
         return read
-    if words.two_ports.search(told.text.lower()) and answer("ports", asked) == "two":
+    parts = [part.lower() for part in told.parts]
+    ports = [part for part in parts if words.two_ports.search(part)]
+    ports = [part for part in ports if (meaning(words.uses, part) or "") not in ASIDE_USES]
+    if ports and answer("ports", asked) == "two":
         return replace(read, count=2 * (count or 1))
     if not count or read.each_gpu:
         return read
@@ -278,10 +292,11 @@ def _untold(
         notes.append(f"Ethernet of {known.ethernet:g} Gbit/s per node: {known.source}.")
         return Nics(1, known.ethernet, kind)
     unknown = kind is None and bool(told.text) and not words.silent.search(told.text.lower())
-    sockets = kind == "ethernet" and known is not None and known.kind == "gvnic"
+    sockets = known is not None and {kind, known.kind} == {"ethernet", "gvnic"}
     if known is not None and (known.kind is None or kind in (None, known.kind) or sockets):
         notes.append(f"{known.nics} x {known.gbits:g} Gbit/s per node: {known.source}.")
-        return Nics(known.nics, known.gbits, known.kind or kind or own.kind)
+        its = "gvnic" if sockets else known.kind or kind or own.kind
+        return Nics(known.nics, known.gbits, its)
     if kind is None:
         if unknown:
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")

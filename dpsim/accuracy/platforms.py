@@ -206,7 +206,8 @@ def _reading(
     _require_told_wiring(name, told)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
-    require_board(load_device(device) if device else chosen.device, family, told.accelerator)
+    if not (board.note and board.platforms.pattern):  # one that stands in for a platform's own
+        require_board(load_device(device) if device else chosen.device, family, told.accelerator)
     gpus, share = _in_a_node(chosen, told, notes)
     if told.ranks is not None and LARGEST_SERVER < gpus >= told.ranks:
         network = replace(network, asked=False)
@@ -344,7 +345,9 @@ def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
         return named
     bridged = any(node.wiring == "pairs" for node in nodes_of(board).values())
     cards = board.form == CARD or (board.form != MODULE and bridged)
-    if cards and vocabulary().accelerators.on_nvlink.search(inside):
+    if cards and (
+        vocabulary().accelerators.on_nvlink.search(inside) or words.nvlink.search(told.accelerator)
+    ):
         return "pairs"
     alone = (gpus or 2) == 1 or told.ranks == 1
     if board.fitted == "h100-nvl" and not alone and answer("bridges", asked) == "pairs":

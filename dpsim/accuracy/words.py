@@ -198,6 +198,7 @@ class NetworkWords:
     """Words for what joins nodes, how many NICs a node has and how fast they are [Gbit/s]; what
     they do is in `dpsim.accuracy.grammar`."""
 
+    settings: dict[str, Words]
     host_memory: Words
     benchmark: Words
     inside: Words

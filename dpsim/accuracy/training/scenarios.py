@@ -350,12 +350,18 @@ def _platform(row: TrainingRow, per_node: int) -> Platform:
     return platform(
         accelerator=accelerator_of(row),
         gpus_per_node=per_node,
-        intra_node=row.text("intra_node"),
-        inter_node=row.text("inter_node"),
+        intra_node=_with_settings(row, "intra_node"),
+        inter_node=_with_settings(row, "inter_node"),
         inter_gbits_s=row.get("inter_gbits_s_per_node"),
         nodes=int(nodes) if nodes else -(-row.gpus // per_node),
         ranks=row.gpus,
     )
+
+
+def _with_settings(row: TrainingRow, column: str) -> str:
+    """What `column` says, with NCCL's settings of it that column notes tells."""
+    found = vocabulary().network.settings[column].findall(row.text("notes").lower())
+    return " ; ".join((row.text(column), *found)) if found else row.text(column)
 
 
 def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
