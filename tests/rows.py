@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
-from dpsim.accuracy.training.table import read_table
+from dpsim.accuracy.training.table import TrainingRow, read_table
 
 ROW = {
     "model": "ResNet-50", "accelerator": "A100-SXM4-80GB", "gpus_per_node": "8",
@@ -18,9 +18,14 @@ LLAMA = {"model": "Llama-2-7B", "seq_len": "2048", "batch_per_gpu": "1", "precis
 
 def measured(folder: Path, **cells: str) -> MeasuredCase:
     """The case of that row with other `cells`, by a table in `folder`."""
+    return measured_case(row_of(folder, **cells))
+
+
+def row_of(folder: Path, **cells: str) -> TrainingRow:
+    """That row with other `cells`, by a table in `folder`."""
     row = {**ROW, **cells}
     table = folder / "rows.csv"
     lines = (",".join(f'"{text}"' for text in texts) for texts in (row.keys(), row.values()))
     table.write_text("\n".join(lines) + "\n")
     (only,) = (row for rows in read_table(table).series.values() for row in rows)
-    return measured_case(only)
+    return only

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rows import LLAMA, measured
+from rows import LLAMA, measured, row_of
 
+from dpsim.accuracy.training.scenarios import platform_of
 from dpsim.accuracy.training.table import read_table
 
 
@@ -119,3 +120,99 @@ def test_another_task_is_another_series(tmp_path: Path) -> None:
     text = "".join(f"BERT-Large,A100-SXM4-80GB,{row},1,s\n" for row in rows)
     table.write_text("model,accelerator,task,gpus,value,unit\n" + text)
     assert [len(rows) for rows in read_table(table).series.values()] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ({"strategy": "single GPU", "total_gpus": "1", "gpus_per_node": "1"}, "ddp"),
+        ({"strategy": "No FSDP", "total_gpus": "1", "gpus_per_node": "1"}, "ddp"),
+        ({"strategy": "FSDP 0"}, "ddp"), ({"strategy": "FSDP: off"}, "ddp"),
+        ({"strategy": "fp16"}, "ddp"), ({"strategy": "multi-GPU DeepSpeed"}, "ddp"),
+        ({**LLAMA, "strategy": "3-D Parallel", "tp": "2", "pp": "2", "grad_accum": "4"}, "ddp"),
+        ({**LLAMA, "strategy": "Tensor Model Parallel", "tp": "2"}, "ddp"),
+    ],
+)  # fmt: skip
+def test_words_that_tell_no_strategy_are_data_parallelism(
+    tmp_path: Path, cells: dict[str, str], kind: str
+) -> None:
+    assert measured(tmp_path, **cells).data["strategy"]["kind"] == kind
+
+
+def test_megatron_bridge_shards_its_optimizer(tmp_path: Path) -> None:
+    """Its recipes have use_distributed_optimizer, overlap_grad_reduce and overlap_param_gather."""
+    found = measured(tmp_path, **LLAMA, strategy="DDP", framework="Megatron-Bridge, NeMo 26.04")
+    assert found.data["strategy"]["use_distributed_optimizer"]
+    bare = measured(tmp_path, **LLAMA, strategy="DDP", framework="Megatron-LM")
+    assert "use_distributed_optimizer" not in bare.data["strategy"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("recompute: norm, act", "selective"), ("core_attn", "selective"),
+        ("layernorm, moe_act", "selective"), ("uniform", "full"), ("whole layer", "full"),
+        ("enable activation checkpointing", "full"), ("acfalse", "none"), ("T", "full"),
+    ],
+)  # fmt: skip
+def test_recomputation_is_read_in_the_words_of_its_code(
+    tmp_path: Path, said: str, kept: str
+) -> None:
+    assert measured(tmp_path, **LLAMA, act_ckpt=said).data["recompute"] == kept
+
+
+@pytest.mark.parametrize("detail", ["zero2+gradcp", "ZeRO2+CP", "full recompute", "grad ckpt"])
+def test_recomputation_is_read_out_of_a_strategys_words(tmp_path: Path, detail: str) -> None:
+    found = measured(tmp_path, **LLAMA, strategy="ZeRO-2", strategy_detail=detail)
+    assert found.data["recompute"] == "full"
+
+
+@pytest.mark.parametrize(
+    "said", ["FP32 (no mixed precision)", "no AMP", "AMP off", "without mixed precision"]
+)
+def test_mixed_precision_that_is_denied_is_fp32(tmp_path: Path, said: str) -> None:
+    assert measured(tmp_path, precision=said).data["precision"]["parameters"] == "fp32"
+    assert measured(tmp_path, precision=said).data["precision"]["compute"] in ("fp32", "tf32")
+
+
+def test_images_of_no_precision_may_be_in_either(tmp_path: Path) -> None:
+    """Frameworks multiply in fp32 unless they are told otherwise."""
+    row = row_of(tmp_path, precision="")
+    labels = [reading.label for reading in platform_of(row).readings]
+    assert labels == ["32 bit", "mixed precision"]
+    told = row_of(tmp_path, precision="", strategy_detail="AMP")
+    assert len(platform_of(told).readings) == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "metric", "value"),
+    [
+        ("samples per second", "", 800), ("Samples per second per GPU", "", 100),
+        ("samples per GPU per second", "", 100), ("Sec/step", "", 0.64), ("rec/s", "", 800),
+        ("samples/s", "samples per second per device", 100),
+    ],
+)  # fmt: skip
+def test_units_are_read_in_other_words(
+    tmp_path: Path, unit: str, metric: str, value: float
+) -> None:
+    cells = {"step_time_s": "", "metric": metric, "unit": unit, "value": str(value)}
+    found = measured(tmp_path, **cells)
+    assert found.step_time == pytest.approx(0.64)
+
+
+@pytest.mark.parametrize(("said", "tokens"), [("8K", 8192), ("12 000", 12_000), ("2,048", 2048)])
+def test_lengths_are_read_in_thousands(tmp_path: Path, said: str, tokens: int) -> None:
+    found = measured(tmp_path, **{**LLAMA, "seq_len": said})
+    assert found.data["model"]["sequence_length"] == tokens
+
+
+def test_a_length_that_nobody_says_follows_from_rate_step_and_batch(tmp_path: Path) -> None:
+    cells = {**LLAMA, "seq_len": "", "batch_per_gpu": "8", "step_time_s": "10.0"}
+    found = measured(tmp_path, **cells, unit="tokens/s/device", value="3276.8")
+    assert found.data["model"]["sequence_length"] == 4096
+    assert "follow from rate, step time and batch" in " ".join(found.notes)
+
+
+def test_models_have_no_more_tokens_than_positions(tmp_path: Path) -> None:
+    cells = {**LLAMA, "model": "GPT2-XL (~1.6B)", "params_m": "", "seq_len": ""}
+    assert measured(tmp_path, **cells).data["model"]["sequence_length"] == 1024

@@ -295,8 +295,7 @@ def _untold(
     sockets = known is not None and {kind, known.kind} == {"ethernet", "gvnic"}
     if known is not None and (known.kind is None or kind in (None, known.kind) or sockets):
         notes.append(f"{known.nics} x {known.gbits:g} Gbit/s per node: {known.source}.")
-        its = "gvnic" if sockets else known.kind or kind or own.kind
-        return Nics(known.nics, known.gbits, its)
+        return Nics(known.nics, known.gbits, "gvnic" if sockets else known.kind or kind or own.kind)
     if kind is None:
         if unknown:
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")

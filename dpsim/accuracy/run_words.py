@@ -81,3 +81,4 @@ class StrategyWords:
     ulysses: Words
     denied: Words
     perhaps: Words
+    sharded: Words

@@ -38,10 +38,11 @@ def bundled(
 
 @cache
 def _names() -> dict[str, str]:
-    """Names by their letters and figures.  Those without a figure are of families, and say no size;
+    """Names by their letters and figures.  Those without a size are of families;
     detectors are left to stand-ins, which are nearer (MLPerf's runs of 8 to 128 GPUs): images
     differ from rank to rank, which their models leave out."""
-    own = [name for name in model_names() if re.search(r"\d", name) and "rcnn" not in name]
+    sized = (name for name in model_names() if re.search(r"\d|-large$", name))
+    own = [name for name in sized if "rcnn" not in name]
     return {_letters(name): name for name in own}
 
 

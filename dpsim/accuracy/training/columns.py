@@ -70,6 +70,23 @@ def measured_in(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
     return (made, "") if made.count("value") == 1 else (tuple(columns), "")
 
 
+def plain_unit(text: str) -> str:
+    """The unit `text` as the vocabulary writes it, where it is one in other words; else as it is.
+
+    >>> plain_unit("Samples per second per GPU"), plain_unit("Sec/step"), plain_unit("TFLOPS/GPU")
+    ('samples/s/gpu', 'sec/step', 'tflop/s/gpu')
+    >>> plain_unit("tokens per GPU per second"), plain_unit("tps"), plain_unit("parsecs")
+    ('tokens/gpu/s', 'tokens/s', 'parsecs')
+    """
+    words = vocabulary().tables
+    low = re.sub(r"\s*(?:/|\bper\b)\s*", "/", text.strip().lower())
+    low = re.sub(r"(?<=/)sec(?:ond)?s?(?=/|$)", "s", low)
+    low = re.sub(r"^t(?:era)?flops?(?:/s)?(?=/|$)", "tflop/s", low)
+    low = {"tps": "tokens/s", "tps/gpu": "tokens/s/gpu", "tgs": "tokens/s/gpu"}.get(low, low)
+    known = low in words.times or low in words.run_times or words.throughput.fullmatch(low)
+    return low if known else text
+
+
 def _unit_in(name: str) -> str:
     """The unit that is all of `name` but the word for what was measured; "" without one."""
     words = vocabulary().tables

@@ -10,6 +10,9 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 
+#: tokens of the shortest and the longest sequence that a step may tell
+_LENGTHS = (16, 4_194_304)
+
 
 def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     """The measured step time [s] of `row`, played as `case`, and whether `value` is a time.
@@ -100,6 +103,23 @@ def samples_of_step(row: TrainingRow, tokens: float | None) -> float | None:
         return None
     each = tokens if what == "tokens" else 1.0
     return value * step * (row.gpus if _of_a_gpu(match, row) else 1) / each if each else None
+
+
+def length_of_step(row: TrainingRow, notes: list[str]) -> int | None:
+    """Tokens of a sequence of which nobody says how long it is, where a rate in tokens, the time of
+    a step and its batch tell; None where they don't."""
+    tokens, batch = samples_of_step(row, 1.0), row.get("global_batch")
+    whole = all(row.count(column) == 1 for column in ("tp", "pp", "cp"))
+    if batch is None and whole and (own := row.get("batch_per_gpu")):
+        batch = own * row.gpus * row.count("grad_accum")
+    unit = row.text("unit").lower()
+    if not (tokens and batch and "tok" in unit) or "tok" in row.text("batch_unit").lower():
+        return None
+    length = round(tokens / batch)
+    if not _LENGTHS[0] <= length <= _LENGTHS[1]:
+        return None
+    notes.append(f"sequences of {length:,} tokens follow from rate, step time and batch")
+    return length
 
 
 def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -> float:

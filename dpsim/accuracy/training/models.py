@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -22,6 +22,7 @@ from dpsim.accuracy.training.shapes import SHAPES
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 from dpsim.models import Model
+from dpsim.models.named import load_named
 
 #: tokens that a stand-in knows (GPT-2's), and how far its blocks may be from the usual number
 _VOCABULARY, _NEAR = 50257, 0.1
@@ -62,10 +63,8 @@ def choose_model(
     """
     words, plain = vocabulary().models, name.lower().strip()
     if parameters and parameters > _MOST:
-        raise Refused(
-            f"params_m: {parameters / 1e6:g} million parameters are more than any model has; the "
-            "column counts millions"
-        )
+        most = f"{parameters / 1e6:g} million parameters are more than any model has"
+        raise Refused(f"params_m: {most}; the column counts millions")
     if named_with_experts(plain):
         data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)
         found = ModelChoice(data, True, note)
@@ -81,8 +80,9 @@ def choose_model(
     texts = words.sized.search(plain) and "tok" in column("unit").lower()
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain)
-        tokens = sequence_length or _length(parameters)
-        return _language(plain, name, parameters, tokens, split, column)
+        usual = _length(parameters)
+        found = _language(plain, name, parameters, sequence_length or usual, split, column)
+        return found if sequence_length else _within_positions(found)
     return _network(plain, name, task, parameters)
 
 
@@ -91,6 +91,15 @@ def _by_name(keys: dict[str, Any], made: Model, tokens: int | None, said: str) -
         return ModelChoice(_in_pixels(keys, said), False)
     usual = min(_length(made.parameters), made.tokens)  # some have no positions for more
     return ModelChoice({**keys, "sequence_length": tokens or usual}, True)
+
+
+def _within_positions(found: ModelChoice) -> ModelChoice:
+    """`found`, of whose sequences nobody says how long they are, with no more tokens than it has
+    positions for."""
+    own = found.data.get("huggingface")
+    most = load_named(own, None).tokens if own else found.data["sequence_length"]
+    length = min(found.data["sequence_length"], most)
+    return replace(found, data={**found.data, "sequence_length": length})
 
 
 def _length(parameters: float | None) -> int:

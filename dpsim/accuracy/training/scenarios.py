@@ -21,7 +21,7 @@ from dpsim.accuracy.training.experts import routing_of, with_modules
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.layouts import predicting
-from dpsim.accuracy.training.measured import measured
+from dpsim.accuracy.training.measured import length_of_step, measured
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model, stated_size
 from dpsim.accuracy.training.openings import told_by, with_run
@@ -256,7 +256,7 @@ def forget_clusters() -> None:
 
 
 def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
-    stated = row.get("seq_len")
+    stated = row.get("seq_len") or length_of_step(row, notes)
     tokens = _without_padding(row, int(stated), notes) if stated else None
     found = _chosen(row, mesh, tokens)
     if found.language and not tokens:

@@ -51,6 +51,11 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
         raise Refused(f"{refused} ({row.text('strategy')})")
     named = row.text("strategy")
     if named and not re.search(r"\w", _affirmed(named.lower())):
+        if row.gpus == 1:
+            return {"kind": "ddp"}
+        if words.sharded.search(named.lower()):
+            notes.append("parameters are not shared out, and PyTorch DDP is taken")
+            return {"kind": "ddp"}
         raise Refused(f"strategy {named[:60]!r} only says what it is not")
     data, _ = next(told(words.kinds, text, row.text), ({}, []))
     if not data:

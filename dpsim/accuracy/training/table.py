@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dpsim.accuracy.platforms import platform
-from dpsim.accuracy.training.columns import measured_in, named, unread
+from dpsim.accuracy.training.columns import measured_in, named, plain_unit, unread
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Check, Refused
@@ -44,7 +44,10 @@ _LOOSE = (
     "tp", "pp", "dp", "cp", "ep", "rel_unc_pct",
 )  # fmt: skip
 NUMBERS = (*_STRICT, *_LOOSE)
-_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+")
+_UNITS = ("unit", "throughput_unit")
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:[, \u00a0\u202f]\d{3})+")
+#: tokens of a sequence in powers of two, as their lengths are told: 8K is 8,192
+_KILO = re.compile(r"(\d{1,4}) ?[kK]")
 _COUNT, _QUANTITY = Check(1, 1_048_576), Unit("1", high=1e15)
 _COUNTS = ("total_gpus", "gpus_per_node", "nodes")
 #: of numbers that may be words: those that count, and those of which nothing is none
@@ -213,6 +216,7 @@ def _row(number: int, found: csvfile.Row, columns: tuple[str, ...], unit: str) -
     cells = dict(zip(columns, found.padded, strict=True))
     if unit:
         cells.setdefault("unit", unit)
+    cells |= {name: plain_unit(cells[name]) for name in _UNITS if cells.get(name)}
     numbers: dict[str, float] = {}
     if found.miscounted:  # nobody knows which cell is whose
         return TrainingRow(number, found.line, cells, numbers, found.miscounted)
@@ -259,7 +263,9 @@ def _number(text: str, column: str) -> float:
     """The number of a cell; one that counts may have commas between thousands."""
     plain = vocabulary().tables.behind.sub("", text)
     if (column in _COUNTS or column in _LOOSE) and _THOUSANDS.fullmatch(plain):
-        plain = plain.replace(",", "")
+        plain = re.sub(r"\D", "", plain)
+    if column == "seq_len" and (kilo := _KILO.fullmatch(plain)):
+        plain = str(1024 * int(kilo[1]))
     return float(_COUNT.bare(plain)) if column in _COUNTS else _QUANTITY.bare(plain)
 
 
