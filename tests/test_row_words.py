@@ -216,3 +216,10 @@ def test_a_length_that_nobody_says_follows_from_rate_step_and_batch(tmp_path: Pa
 def test_models_have_no_more_tokens_than_positions(tmp_path: Path) -> None:
     cells = {**LLAMA, "model": "GPT2-XL (~1.6B)", "params_m": "", "seq_len": ""}
     assert measured(tmp_path, **cells).data["model"]["sequence_length"] == 1024
+
+
+def test_flop_rates_of_all_that_no_device_is_idle_for_are_of_one(tmp_path: Path) -> None:
+    cells = {**LLAMA, "step_time_s": "", "batch_per_gpu": "4"}
+    one = measured(tmp_path, **cells, unit="TFLOP/s/GPU", value="150")
+    assert measured(tmp_path, **cells, unit="TFLOPS", value="150").step_time == one.step_time
+    assert measured(tmp_path, **cells, unit="TFLOPS", value="1200").step_time == one.step_time

@@ -334,7 +334,7 @@ CONTRADICTING = [
     ({"params_m": 2.5}, "params_m: 2.5 million are not the 25.56 of 'ResNet-50'"),
     ({"params_m": 25557032}, "params_m: 2.5557e.07 million parameters are more than"),
     ({"strategy": "no DDP"}, "strategy 'no DDP' only says what it is not"),
-    ({"strategy": "without FSDP"}, "only says what it is not"),
+    ({"strategy": "without DDP"}, "only says what it is not"),
     ({"strategy": "DDP + FSDP"}, "several strategies"),
     ({"strategy": "Horovod/ZeRO-3"}, "several strategies"),
     ({"strategy": "ZeRO-3 offload"}, "not stated what is offloaded"),

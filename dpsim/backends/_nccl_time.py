@@ -45,7 +45,7 @@ from dpsim.core.many import root
 from dpsim.machines.devices import SOCKETS
 
 #: kinds whose NICs move GPUs' memory themselves where the GPUs let them
-REMOTE = ("infiniband", "omni_path", "roce")
+REMOTE = ("infiniband", "omni_path", "roce", "efa")
 #: algorithms whose buffers fill as a ring's do
 _RINGS = ("ring", "pat")
 #: kinds of which nothing is known: their links' own latency and bandwidth apply

@@ -20,6 +20,8 @@ from dpsim.machines.storage import Storage
 from dpsim.machines.topology import AS_IT_IS, Crossing, Topology
 
 MOST_NICS = 1024
+#: compute capability, times ten, from which on EFA reads and writes a GPU's memory
+_EFA_READS = 80
 UpTo1024 = Annotated[int, Check(0, MOST_NICS)]
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
@@ -133,10 +135,18 @@ class Machine:
             nics=_whole(nics_per_node, "nics_per_node", 0, self._nics(gpus)),
             ranks=ranks,
             compute_capability=self.device.compute_capability,
-            gpudirect=self.device.gpudirect,
+            gpudirect=self.device.gpudirect and not _staged(network, self.device),
             crossing=way,
             adapters=self.adapters,
         )
+
+
+def _staged(network: Network | None, device: Device) -> bool:
+    """Whether NICs of `network` don't reach the memory of a `device` that others reach: Amazon's
+    EFA reads that of A100 and later alone (Amazon EC2 user guide, "Elastic Fabric Adapter":
+    GPUDirect RDMA on P4d and newer)."""
+    link = getattr(network, "link", None)
+    return link is not None and link.kind == "efa" and device.compute_capability < _EFA_READS
 
 
 def node_in_words(

@@ -10,6 +10,9 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 
+#: share of their peak below which a rate of FLOP is one device's and not that of all: who publishes
+#: FLOP/s has more
+_IDLE = 0.1
 #: tokens of the shortest and the longest sequence that a step may tell
 _LENGTHS = (16, 4_194_304)
 
@@ -131,6 +134,7 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what in words.steps:
             return value * case.global_batch
         if what == "tflops":
+            per = row.gpus if value * 1e12 / row.gpus < _IDLE * _peak(case) else per
             counted = case.model.flop_per_sample() * (AGAIN if rate_has_again(row) else 1.0)
             return value * 1e12 * per / counted
         if what == "tokens":
@@ -142,6 +146,12 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what in words.samples:
             return value * per
     raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")
+
+
+def _peak(case: Case) -> float:
+    """What one device can multiply [FLOP/s]; 0 where nobody knows."""
+    device, dtype = case.device, case.precision.compute
+    return device.peak.get(dtype, 0.0) if device else 0.0
 
 
 def _of_a_gpu(rate: re.Match[str], row: TrainingRow) -> bool:
