@@ -262,7 +262,7 @@ def _require_read(
 def _platform_of(family: Family, told: HardwareText, every: str) -> tuple[Board, str] | None:
     """The board that a platform with a name has, where the accelerator's words leave it open."""
     forms = {board.form for board in family.boards}
-    if len(forms) < 2 or vocabulary().accelerators.cards.search(told.accelerator):
+    if len(forms) < 2 or vocabulary().accelerators.cards_alone.search(told.accelerator):
         return None
     for named in vocabulary().nodes.platforms:
         if not named.words.search(every):

@@ -63,6 +63,7 @@ class AcceleratorWords:
     not_stated: Words
     geforce: Family
     any_gpu: Family
+    cards_alone: Words
     cards: Words
     modules: Words
     on_pcie: Words
