@@ -104,6 +104,8 @@ def test_a_share_that_a_narrow_prior_holds_is_no_surer_than_the_prior() -> None:
 def test_what_is_left_without_gpudirect_rests_on_machines_without_it() -> None:
     told = constants.shipped("nccl")["infiniband.hosted"]
     assert (told.n, told.fitted_on[-13:]) == (11, "of 2 machines")
+    told = constants.shipped("nccl")["efa.hosted"]
+    assert (told.n, told.fitted_on[-13:]) == (186, "of 3 machines")
 
 
 def test_a_kind_is_thought_to_be_what_its_relatives_are() -> None:

@@ -825,11 +825,11 @@ def test_one_way_through_host_memory_is_twice_as_fast_between_two(
 
 
 @pytest.mark.parametrize("operation", ["all_reduce", "all_to_all"])
-@pytest.mark.parametrize("kind", ["infiniband", "roce", "ethernet"])
+@pytest.mark.parametrize("kind", ["infiniband", "roce", "ethernet", "efa"])
 def test_nics_that_do_not_reach_the_gpus_carry_less(operation: str, kind: str) -> None:
     """GeForce has no GPUDirect RDMA: the fitted share of what NICs carry otherwise.  Sockets go
     through the host on every GPU."""
-    lent = load_device("rtx-a5000")
+    lent = load_device("rtx-a5000")  # of Ampere, whose memory EFA reaches
     machine = load_machine("rack-25gbe")
     found = []
     for device in (lent, replace(lent, gpudirect=False)):
@@ -839,6 +839,14 @@ def test_nics_that_do_not_reach_the_gpus_carry_less(operation: str, kind: str) -
     shipped = constants.shipped("nccl")
     left = shipped[f"{kind}.hosted"].value if kind != "ethernet" else 1.0
     assert found[0] / found[1] == pytest.approx(left)
+
+
+def test_efa_reaches_the_memory_of_ampere_and_later_alone() -> None:
+    """Amazon EC2 user guide: GPUDirect RDMA on P4d and newer."""
+    reached = {name: machine(name, 2).gpudirect for name in ("p3dn.24xlarge", "p4d.24xlarge")}
+    assert reached == {"p3dn.24xlarge": False, "p4d.24xlarge": True}
+    assert load_machine("g4dn.12xlarge").topology(2, inter_node_kind="ethernet").gpudirect
+    assert not load_machine("g4dn.12xlarge").topology(2, inter_node_kind="efa").gpudirect
 
 
 def test_geforce_and_titan_have_no_gpudirect() -> None:

@@ -1088,6 +1088,7 @@ def test_another_generation_of_pcie_than_the_machines_is_told() -> None:
     ("accelerator", "gpus", "inter_node", "device", "nics"),
     [
         ("NVIDIA H100 94GB (Snellius)", 4, "", "h100-sxm-94gb", (4, 200, "infiniband")),
+        ("H100 94GB", 4, "TSUBAME 4.0 4x NDR200", "h100-sxm-94gb", (4, 200, "infiniband")),
         ("NVIDIA A100 SXM 64GB (Leonardo)", 4, "", "a100-sxm-80gb", (4, 100, "infiniband")),
         ("GH200 120GB (Alps)", 4, "", "gh200-96gb", (4, 200, "slingshot")),
         ("V100 32GB", 4, "ABCI Compute Node (V)", "v100-sxm2-32gb", (2, 100, "infiniband")),
