@@ -369,8 +369,26 @@ def residuals(samples: Sequence[Fitted], values: Mapping[str, float]) -> np.ndar
 def fit(
     samples: Sequence[Fitted], kind: str, priors_of: Mapping[str, Prior], values: dict[str, float]
 ) -> dict[str, float]:
-    """The constants `priors_of` of `kind` that fit its samples best, all else as it is."""
-    chosen = [s for s in samples if s.kind == kind]
+    """The constants `priors_of` of `kind` that fit its samples best, all else as it is: what GPUs
+    reach whose memory NICs don't tells of their share alone, and of nothing that others reach."""
+    own = [s for s in samples if s.kind == kind]
+    apart = {"hosted": priors_of["hosted"]} if "hosted" in priors_of else {}
+    shared = {name: prior for name, prior in priors_of.items() if name not in apart}
+    direct = own if not apart else [s for s in own if not _hosted(s)]
+    values = _fit(direct, kind, shared, values)
+    return _fit([s for s in own if _hosted(s)], kind, apart, values) if apart else values
+
+
+def _hosted(sample: Fitted) -> bool:
+    """Whether its NICs don't reach its GPUs' memory."""
+    found = sample.tuning.graph if isinstance(sample, Sample) else sample.found
+    return found.hosted
+
+
+def _fit(
+    chosen: Sequence[Fitted], kind: str, priors_of: Mapping[str, Prior], values: dict[str, float]
+) -> dict[str, float]:
+    """Those constants of `kind` that fit `chosen` best, all else as it is."""
     if not chosen:
         return values
     names = [named(kind, name) for name in priors_of]
@@ -552,10 +570,9 @@ def _moves(sample: Fitted, kind: str, name: str) -> bool:
     """Whether `sample` says something about constants of `kind`."""
     if name == "between":
         return isinstance(sample, Sample) and sample.tuning.graph.inside == kind != sample.kind
-    if name == "hosted":
-        found = sample.tuning.graph if isinstance(sample, Sample) else sample.found
-        return sample.kind == kind and found.hosted
-    return sample.kind == kind
+    if sample.kind != kind or name.startswith("message") or "hosted" not in names_of(kind):
+        return sample.kind == kind
+    return _hosted(sample) == (name == "hosted")
 
 
 def _told_apart(prior: Prior, name: str) -> bool:
