@@ -246,13 +246,13 @@ def test_host_time_that_is_the_rounding_of_a_fit_is_none(noise: float) -> None:
 
 
 def test_points_that_contradict_each_other_are_a_finding_or_refused() -> None:
-    seen = [(1, "80 ms"), (4, "3 s"), (8, "70 ms")]
+    seen = [(1, "80 ms"), (4, "2 s"), (8, "70 ms")]
     points = [{"ranks": ranks, "step_time": step} for ranks, step in seen]
     found = asked(calibrate={"points": points}).level
     assert found is not None
     worst = next(one for one in found.findings if one.fault == "contradiction")
     assert worst.factor < 0.2
-    assert "3 s at 4 ranks and 0.07 s at 8, with the same work for each rank" in worst.text
+    assert "2 s at 4 ranks and 0.07 s at 8, with the same work for each rank" in worst.text
     points = [{"ranks": 8, "step_time": "1e-5 s"}, {"ranks": 16, "step_time": "1 s"}]
     with pytest.raises(Refused, match="contradict each other: no numbers of one machine come near"):
         asked(calibrate={"points": points})

@@ -17,6 +17,7 @@ from dpsim.core.plugins import find, names
 from dpsim.core.record import Refused, build
 from dpsim.models import Model
 from dpsim.models.architectures.resnet50 import ResNet50
+from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.architectures.vgg16 import VGG16
 from dpsim.models.huggingface import read_config, takes_length
 from dpsim.models.image_layers import linear
@@ -447,3 +448,11 @@ def test_rotary_positions_do_not_bound_the_sequence() -> None:
 def test_broken_sequence_length_is_refused(tokens: Any) -> None:
     with pytest.raises(Refused, match=r"^sequence_length: "):
         read(LLAMA, tokens=tokens)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_keys_that_heads_share_are_llamas_alone(family: str) -> None:
+    keys = {"hidden": 256, "blocks": 2, "heads": 4, "sequence_length": 64, "family": family}
+    with pytest.raises(Refused, match="a key and a value for each of its 4 heads"):
+        Transformer(**keys, kv_heads=1)
+    assert Transformer(**keys, kv_heads=4).model() == Transformer(**keys).model()

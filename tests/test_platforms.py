@@ -462,7 +462,7 @@ def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None
     ("accelerator", "device"),
     [
         ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"), ("A100 40GB PCIe", "a100-pcie-40gb"),
-        ("H100 PCIe 80GB", "h100-pcie"), ("GH200 120GB", "gh200-96gb"), ("A10G", "a10"),
+        ("H100 PCIe 80GB", "h100-pcie"), ("GH200 120GB", "gh200-96gb"), ("A10G", "a10g"),
         ("L4", "l4"), ("RTX 6000 Ada", "rtx-6000-ada"), ("Quadro RTX 6000", "rtx-6000"),
         ("TITAN V", "titan-v"), ("GTX TITAN X (Maxwell)", "titan-x-maxwell"), ("K40m", "k40"),
         ("Nvidia Tesla V100 32 GB", "v100-sxm2-32gb"), ("RTX 3090", "rtx3090"), ("MI210", "mi210"),
@@ -474,6 +474,10 @@ def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None
         ("H100 (MareNostrum 5)", "h100-sxm-64gb"), ("A100 (Mahti)", "a100-sxm-40gb"),
         ("A100 (Snellius)", "a100-sxm-40gb"), ("V100 (Puhti)", "v100-sxm2-32gb"),
         ("A100 (Polaris)", "a100-sxm-40gb"),
+        # machines of clouds that stand alone in the column
+        ("g5.12xlarge", "a10g"), ("AWS g6.48xlarge", "l4"), ("p4de.24xlarge", "a100-sxm-80gb"),
+        ("p5.48xlarge", "h100-sxm"), ("p6-b200.48xlarge", "b200"), ("a3-megagpu-8g", "h100-sxm"),
+        ("a2-ultragpu-8g", "a100-sxm-80gb"), ("p4d.24xlarge", "a100-sxm-40gb"),
     ],
 )  # fmt: skip
 def test_accelerators_by_name(accelerator: str, device: str) -> None:
@@ -864,6 +868,15 @@ def test_azures_older_sizes_are_cards_on_fdr_infiniband_or_25_gbits(
         ("2x 25GbE, 2x ConnectX-5", (2, 25, "ethernet")),
         ("EDR InfiniBand and 10 Gb Ethernet; results over Ethernet", (1, 10, "ethernet")),
         ("10 Gb Ethernet (used) and EDR", (1, 10, "ethernet")),
+        # what else is used beside it, or by others
+        ("8x HDR; 10 GbE was used for storage", (8, 200, "infiniband")),
+        ("8x HDR InfiniBand; the 100GbE was used by storage", (8, 200, "infiniband")),
+        ("8x HDR; NCCL 2.18 was used", (8, 200, "infiniband")),
+        ("8x HDR; SHARP was used", (8, 200, "infiniband")),
+        ("8x HDR; TCP was used", (8, 200, "ipoib")),
+        # one rate twice; links that are full duplex, as all are
+        ("Omni-Path 100 - 100 Gb/s", (1, 100, "omni_path")),
+        ("ConnectX-6 InfiniBand 100 Gb/s full duplex", (1, 100, "infiniband")),
     ],
 )  # fmt: skip
 def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, float, str]) -> None:
@@ -883,7 +896,9 @@ def test_a_network_is_read_no_better_than_it_is(text: str, nics: tuple[int, floa
         "8 HDR ports, NCCL uses mlx5_0 only", "NDR 400 split to 2x200", "Soft-RoCE 100GbE",
         "Cray Aries", "WiFi 6", "25-100 Gbps", "10/100 Gbps", "100/25 Gb",
         "HDR200, effective 180 Gb/s", "every pair of HDR ports", "half-bisection 8x NDR",
-        "8x HDR, pruned fat tree", "8x HDR 2-to-1", "8x HDR; NCCL_IB_HCA=mlx5_0", "HDR, GDR off",
+        "8x HDR, pruned fat tree", "8x HDR 2-to-1", "8x HDR; NCCL_IB_HCA=mlx5_0",
+        "8 HDR NICs; NCCL_IB_HCA=mlx5_0",
+        "8x HDR; NCCL_IB_HCA=mlx5_0,mlx5_1", "HDR, GDR off",
         "1,600–3,200 Gbit/s InfiniBand",
     ],
 )  # fmt: skip

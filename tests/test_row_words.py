@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 from rows import LLAMA, measured, row_of
 
+from dpsim.accuracy.training.execution import recomputed
 from dpsim.accuracy.training.scenarios import platform_of
 from dpsim.accuracy.training.table import read_table
+from dpsim.cases.case import Case
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
 
 
 @pytest.mark.parametrize(
@@ -143,6 +147,11 @@ def test_megatron_bridge_shards_its_optimizer(tmp_path: Path) -> None:
     """Its recipes have use_distributed_optimizer, overlap_grad_reduce and overlap_param_gather."""
     found = measured(tmp_path, **LLAMA, strategy="DDP", framework="Megatron-Bridge, NeMo 26.04")
     assert found.data["strategy"]["use_distributed_optimizer"]
+    assert "which is assumed" in " ".join(found.notes)
+    cells = {**LLAMA, "strategy": "DDP", "framework": "Megatron-Bridge"}
+    for detail in ("no distributed optimizer", "use_distributed_optimizer=False"):
+        denied = measured(tmp_path, **cells, strategy_detail=detail).data["strategy"]
+        assert not denied.get("use_distributed_optimizer")
     bare = measured(tmp_path, **LLAMA, strategy="DDP", framework="Megatron-LM")
     assert "use_distributed_optimizer" not in bare.data["strategy"]
 
@@ -161,10 +170,67 @@ def test_recomputation_is_read_in_the_words_of_its_code(
     assert measured(tmp_path, **LLAMA, act_ckpt=said).data["recompute"] == kept
 
 
-@pytest.mark.parametrize("detail", ["zero2+gradcp", "ZeRO2+CP", "full recompute", "grad ckpt"])
-def test_recomputation_is_read_out_of_a_strategys_words(tmp_path: Path, detail: str) -> None:
+@pytest.mark.parametrize(
+    ("detail", "kept"),
+    [
+        ("zero2+gradcp", "full"), ("full recompute", "full"), ("grad ckpt", "full"),
+        ("use_gradient_checkpointing", "full"), ("selective grad ckpt", "selective"),
+        ("no grad ckpt", "none"), ("without gradient-checkpointing", "none"),
+        ("no full recompute", "none"), ("gradcp off", "none"), ("grad_ckpt=False", "none"),
+        ("activation_checkpointing: false", "none"), ("no activation-checkpointing", "none"),
+        ("--no-gradient_checkpointing", "none"), ("activation checkpointing where needed", "none"),
+    ],
+)  # fmt: skip
+def test_recomputation_is_read_out_of_a_strategys_words(
+    tmp_path: Path, detail: str, kept: str
+) -> None:
     found = measured(tmp_path, **LLAMA, strategy="ZeRO-2", strategy_detail=detail)
-    assert found.data["recompute"] == "full"
+    assert found.data["recompute"] == kept
+
+
+def test_cp_is_context_parallelism_beside_zero_too(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="context parallelism"):
+        measured(tmp_path, **LLAMA, strategy="ZeRO-2+CP")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "use_recompute: 0", "use_activation_checkpointing=no", "user default", "used in MLP only",
+        "with 50% of layers", "use 4 of 32 layers", "with offload", "uniform, 2 layers of 32",
+        "mlp", "moe, mlp", "shared_experts",
+    ],
+)  # fmt: skip
+def test_recomputation_of_a_part_is_refused(tmp_path: Path, said: str) -> None:
+    with pytest.raises(Refused, match="act_ckpt"):
+        measured(tmp_path, **LLAMA, act_ckpt=said)
+
+
+def test_recomputed_experts_are_those_of_a_model_that_has_them(tmp_path: Path) -> None:
+    assert recomputed(row_of(tmp_path, act_ckpt="moe")) == {"recompute": "moe"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "detail", "kind"),
+    [
+        ("DeepSpeed (ds_config stage3)", "", "zero"), ("DeepSpeed", "stage3", "zero"),
+        ("DeepSpeed", "", "ddp"), ("FSDP / bf16", "", "fsdp"), ("FSDP no recompute", "", "fsdp"),
+        ("FSDP no offload", "", "fsdp"), ("FSDP: no CPU offload", "", "fsdp"),
+    ],
+)  # fmt: skip
+def test_strategies_are_read_beside_other_words(
+    tmp_path: Path, strategy: str, detail: str, kind: str
+) -> None:
+    found = measured(tmp_path, **LLAMA, strategy=strategy, strategy_detail=detail)
+    assert found.data["strategy"]["kind"] == kind
+
+
+@pytest.mark.parametrize("detail", ["no offload of the optimizer", "Adam offload disabled"])
+def test_offloading_that_is_denied_is_none(tmp_path: Path, detail: str) -> None:
+    found = measured(tmp_path, **LLAMA, strategy="ZeRO-2", strategy_detail=detail)
+    assert "offload_optimizer" not in found.data["strategy"]
+    told = measured(tmp_path, **LLAMA, strategy="ZeRO-2", strategy_detail="Adam offload")
+    assert told.data["strategy"]["offload_optimizer"] == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -180,8 +246,9 @@ def test_images_of_no_precision_may_be_in_either(tmp_path: Path) -> None:
     row = row_of(tmp_path, precision="")
     labels = [reading.label for reading in platform_of(row).readings]
     assert labels == ["32 bit", "mixed precision"]
-    told = row_of(tmp_path, precision="", strategy_detail="AMP")
-    assert len(platform_of(told).readings) == 1
+    for column in ("strategy_detail", "notes", "framework"):
+        told = row_of(tmp_path, precision="", **{column: "PyTorch 2.2 with AMP"})
+        assert len(platform_of(told).readings) == 1
 
 
 @pytest.mark.parametrize(
@@ -207,7 +274,7 @@ def test_lengths_are_read_in_thousands(tmp_path: Path, said: str, tokens: int) -
 
 
 def test_a_length_that_nobody_says_follows_from_rate_step_and_batch(tmp_path: Path) -> None:
-    cells = {**LLAMA, "seq_len": "", "batch_per_gpu": "8", "step_time_s": "10.0"}
+    cells = {**LLAMA, "seq_len": "", "batch_per_gpu": "8", "grad_accum": "1", "step_time_s": "10.0"}
     found = measured(tmp_path, **cells, unit="tokens/s/device", value="3276.8")
     assert found.data["model"]["sequence_length"] == 4096
     assert "follow from rate, step time and batch" in " ".join(found.notes)
@@ -223,3 +290,20 @@ def test_flop_rates_of_all_that_no_device_is_idle_for_are_of_one(tmp_path: Path)
     one = measured(tmp_path, **cells, unit="TFLOP/s/GPU", value="150")
     assert measured(tmp_path, **cells, unit="TFLOPS", value="150").step_time == one.step_time
     assert measured(tmp_path, **cells, unit="TFLOPS", value="1200").step_time == one.step_time
+    whole = measured(tmp_path, **cells, unit="TFLOPS", metric="total TFLOPS", value="300")
+    assert whole.step_time == pytest.approx(4 * one.step_time)
+    with pytest.raises(Refused, match="of each of 8 GPUs or of all"):
+        measured(tmp_path, **cells, unit="TFLOPS", value="300")
+
+
+@pytest.mark.parametrize(
+    ("model", "million"),
+    [
+        ("DeiT ViT-B_16_224", 86.6), ("distilbert", 66), ("bigcode/gpt_bigcode-santacoder", 1125),
+        ("starcoderbase", 15_500), ("aquila2_7b", 7000),
+    ],
+)  # fmt: skip
+def test_models_are_known_by_their_usual_names(tmp_path: Path, model: str, million: float) -> None:
+    cells = {**LLAMA, "model": model, "seq_len": "512", "accelerator": "H200"}
+    case = Case(load(measured(tmp_path, **cells).data, tmp_path, "test").scenario, tmp_path)
+    assert case.model.parameters == pytest.approx(million * 1e6, rel=0.05)

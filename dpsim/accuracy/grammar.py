@@ -232,10 +232,17 @@ def _phrase(part: str) -> LinkPhrase:
     if each_gpu and found.rate and not found.rate.of:
         found = replace(found, rate=replace(found.rate, of=GPU))
     rate, nominal = found.rate, found.nominal
-    both = words.duplex.search(part.lower()) or words.both_ways.search(part.lower())
-    if both and rate and nominal and round(rate.gbits / nominal, 3) in (0.5, 2.0):
+    if rate and nominal and _of_both_ways(rate.gbits / nominal, part.lower()):
         found = replace(found, rate=replace(rate, gbits=nominal))
     return product(found, part).of_all()
+
+
+def _of_both_ways(share: float, part: str) -> bool:
+    """Whether a rate is `share` of the line rate for it counts both ways, of which half was taken
+    where `part` says so in words that mean that; links that are full duplex say nothing of it."""
+    words = vocabulary().network
+    halved = words.both_ways.search(part) and share == 0.5
+    return bool(halved or (words.duplex.search(part) and share == 2.0))
 
 
 def _facts(text: str) -> LinkPhrase:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +30,8 @@ _LEAST_OPEN = 100
 _EFFECTIVE = 0.9
 #: no GPU has more NICs beside it, and no node fewer places for them
 _NICS_EACH, _FEWEST = 2, 4
+#: adapters that NCCL is told to use: one by its name, or several, which are counted by now
+_CHOSEN = re.compile(r"\bnccl_ib_hca ?= ?=?(?:mlx5_\d|(\d+)x)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def nics_of(
         found = _untold(told, machine, Usual(own, usual), kind, notes, asked)
         if found is None or not (one_each(machine, own.count) or of_nodes(machine)):
             return found
-        joined_by = _rdma(found.kind, read, told, found.count * found.gbits, notes)
+        joined_by = _rdma(found.kind, read, told, found.count * found.gbits, notes, own)
         return replace(found, kind=joined_by)
     if (bare := _bare(told, machine, read, kind, notes)) is not None:
         return bare
@@ -95,6 +98,7 @@ def nics_of(
     each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
     counted = replace(read, count=read.count * gpus) if read.count and read.each_gpu else read
     nics = _split(whole, counted, each, most, notes)
+    _require_all(nics, told.text)
     rate = whole / nics if told.total is not None else _line_rate(whole, nics, notes)
     return Nics(nics, rate, kind)
 
@@ -126,7 +130,7 @@ def _bare(
     if listed is not None:
         port = min(read.nominal or listed.gbits, listed.gbits)
         notes.append(f"{listed.nics} x {port:g} Gbit/s per node: {listed.source}.")
-        its = _rdma(kind or listed.kind or own.kind, read, told, listed.nics * port, notes)
+        its = _rdma(kind or listed.kind or own.kind, read, told, listed.nics * port, notes, own)
         return Nics(listed.nics, port, its)
     own_rate = read.nominal in (None, own.gbits, words.usual.get(own.kind))
     if own_rate and told.named and kind in (None, own.kind):
@@ -166,14 +170,22 @@ def _require_possible(
         raise Refused(message, ("inter_node",))
 
 
+def _require_all(nics: int, text: str) -> None:
+    """Raise Refused where NCCL is told to use fewer adapters than there are `nics`."""
+    chosen = _CHOSEN.search(text)
+    used = int(chosen[1] or 1) if chosen else nics
+    if used < nics:
+        raise Refused(f"{text[:60]!r} has {nics} NICs, of which {used} are used", ("inter_node",))
+
+
 def _rdma(
     kind: NetworkKind, read: LinkPhrase, told: NetworkText, whole: float, notes: list[str],
-    own: Nics | None = None,
+    own: Nics,
 ) -> NetworkKind:  # fmt: skip
     """RoCE where Ethernet is told that is faster than a host's sockets, or the machine's `own`, as
     fast, is RoCE, and no TCP."""
     sockets = read.sockets or vocabulary().network.tcp.search(told.fabric.lower())
-    alike = own is not None and own.kind == "roce" and own.count * own.gbits == whole
+    alike = own.kind == "roce" and own.count * own.gbits == whole
     if kind != "ethernet" or sockets or (whole < vocabulary().network.rdma_from and not alike):
         return kind
     notes.append(f"Ethernet of {whole:g} Gbit/s a node is taken for RoCE.")

@@ -200,6 +200,7 @@ class NetworkWords:
     they do is in `dpsim.accuracy.grammar`."""
 
     settings: dict[str, Words]
+    settings_aside: Words
     host_memory: Words
     benchmark: Words
     inside: Words
@@ -277,6 +278,7 @@ class TableWords:
     throughput: Words
     inference: Words
     per_gpu: Words
+    of_all: Words
     other_times: Words
     steps: Texts
     behind: Words

@@ -144,9 +144,10 @@ class Machine:
 def _staged(network: Network | None, device: Device) -> bool:
     """Whether NICs of `network` don't reach the memory of a `device` that others reach: Amazon's
     EFA reads that of A100 and later alone (Amazon EC2 user guide, "Elastic Fabric Adapter":
-    GPUDirect RDMA on P4d and newer)."""
-    link = getattr(network, "link", None)
-    return link is not None and link.kind == "efa" and device.compute_capability < _EFA_READS
+    GPUDirect RDMA on P4d and newer).  Of a device of which no capability is known nothing is
+    assumed."""
+    link, capability = getattr(network, "link", None), device.compute_capability
+    return link is not None and link.kind == "efa" and 0 < capability < _EFA_READS
 
 
 def node_in_words(

@@ -34,6 +34,8 @@ from dpsim.predict.widths import doubt_of, sliced
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
+#: keys that say how many of a machine there are, over which a measurement is carried
+_COUNTS = {*INSTEAD, "cluster.gpus_per_node"}
 
 
 def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> tuple[str, ...]:
@@ -87,13 +89,15 @@ def _altered(loaded: Loaded) -> list[str]:
 
 
 def _swept(loaded: Loaded) -> Iterator[str]:
-    """Warnings where a sweep goes to other machines than the measured one."""
+    """Warnings where a sweep goes over machines or networks, of which one at most was measured."""
     given = [key for key in ("calibrate", "calibration") if getattr(loaded.scenario, key)]
-    for key, own in loaded.changes[0].items() if loaded.changes and given else ():
-        told = [str(change[key]) for change in loaded.changes if change[key] != own]
-        if told and key.startswith(("cluster.", "collective.")) and key not in INSTEAD:
-            others = ", ".join(dict.fromkeys(told))
-            yield f"{', '.join(given)}: measured at {key}={own}, and carried to {others}"
+    for key in loaded.changes[0] if loaded.changes and given else ():
+        told = list(dict.fromkeys(str(change[key]) for change in loaded.changes))
+        if len(told) > 1 and key.startswith(("cluster.", "collective.")) and key not in _COUNTS:
+            yield (
+                f"{', '.join(given)}: measured at one {key} at most, and carried to all of "
+                f"{', '.join(told)}"
+            )
 
 
 def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator[str]:

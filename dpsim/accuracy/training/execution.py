@@ -36,7 +36,7 @@ def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, An
     if not stated:
         said = vocabulary().no_recomputing.sub("", row.strategy_words)
         found = vocabulary().recomputing.search(said)
-        stated = "selective" if found and found[1] else "full" if found else ""
+        stated = "selective" if found and found["selective"] else "full" if found else ""
     keys, more = next(told(vocabulary().recompute, stated, row.text), ({}, []))
     if not keys:
         raise Refused(f"act_ckpt: {stated[:60]!r} is not read; full, selective or none is")
@@ -71,11 +71,12 @@ def executed(
     llama = model.data.get("family") == "llama"
     known = llama or (not own and "huggingface" in model.data)
     if made and known:
-        notes += made[1]
-        if made[0].get("compile") and named_with_experts(row.text("model").lower()):
-            made = {**made[0], "compile": False}, []
+        keys, more = made
+        notes += more
+        if keys.get("compile") and named_with_experts(row.text("model").lower()):
+            keys = {**keys, "compile": False}
             notes.append("kernels of experts are not counted compiled; they are taken one by one")
-        found["execution"] = _with_code(made[0], {**model.data, **found.get("model", {})})
+        found["execution"] = _with_code(keys, {**model.data, **found.get("model", {})})
     return found
 
 

@@ -10,8 +10,8 @@ from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 
-#: share of their peak below which a rate of FLOP is one device's and not that of all: who publishes
-#: FLOP/s has more
+#: share of their peak below which a rate of FLOP is not that of all devices: who publishes FLOP/s
+#: has more
 _IDLE = 0.1
 #: tokens of the shortest and the longest sequence that a step may tell
 _LENGTHS = (16, 4_194_304)
@@ -113,8 +113,9 @@ def length_of_step(row: TrainingRow, notes: list[str]) -> int | None:
     a step and its batch tell; None where they don't."""
     tokens, batch = samples_of_step(row, 1.0), row.get("global_batch")
     whole = all(row.count(column) == 1 for column in ("tp", "pp", "cp"))
-    if batch is None and whole and (own := row.get("batch_per_gpu")):
-        batch = own * row.gpus * row.count("grad_accum")
+    steps = row.get("grad_accum")
+    if batch is None and whole and steps and (own := row.get("batch_per_gpu")):
+        batch = own * row.gpus * steps
     unit = row.text("unit").lower()
     if not (tokens and batch and "tok" in unit) or "tok" in row.text("batch_unit").lower():
         return None
@@ -134,7 +135,7 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what in words.steps:
             return value * case.global_batch
         if what == "tflops":
-            per = row.gpus if value * 1e12 / row.gpus < _IDLE * _peak(case) else per
+            per = per if per > 1 else _devices_of(row, case, value * 1e12)
             counted = case.model.flop_per_sample() * (AGAIN if rate_has_again(row) else 1.0)
             return value * 1e12 * per / counted
         if what == "tokens":
@@ -146,6 +147,27 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what in words.samples:
             return value * per
     raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")
+
+
+def _devices_of(row: TrainingRow, case: Case, rate: float) -> int:
+    """How many times a `rate` of FLOP/s counts that is not said to be one device's: as often as
+    there are devices where so few of all would be idle, once where no device could.
+
+    Raises Refused between the two.
+    """
+    peak = _peak(case)
+    if (
+        row.gpus == 1
+        or rate > peak
+        or vocabulary().tables.of_all.search(row.text("metric").lower())
+    ):
+        return 1
+    if rate / row.gpus < _IDLE * peak:
+        return row.gpus
+    raise Refused(
+        f"unit {row.text('unit')!r} is of each of {row.gpus} GPUs or of all, which is not said: "
+        "'TFLOPS/GPU' is of each, and column metric may say 'total'"
+    )
 
 
 def _peak(case: Case) -> float:

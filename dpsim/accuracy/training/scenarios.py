@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -360,7 +361,11 @@ def _platform(row: TrainingRow, per_node: int) -> Platform:
 
 def _with_settings(row: TrainingRow, column: str) -> str:
     """What `column` says, with NCCL's settings of it that column notes tells."""
-    found = vocabulary().network.settings[column].findall(row.text("notes").lower())
+    words, notes = vocabulary().network, row.text("notes").lower()
+    said = (
+        text for text in re.split(r"[;.](?!\d)", notes) if not words.settings_aside.search(text)
+    )
+    found = [one for text in said for one in words.settings[column].findall(text)]
     return " ; ".join((row.text(column), *found)) if found else row.text(column)
 
 

@@ -57,9 +57,10 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
             notes.append("parameters are not shared out, and PyTorch DDP is taken")
             return {"kind": "ddp"}
         raise Refused(f"strategy {named[:60]!r} only says what it is not")
-    data, _ = next(told(words.kinds, text, row.text), ({}, []))
+    data, more = next(told(words.kinds, text, row.text), ({}, []))
     if not data:
         raise Refused(f"strategy {row.text('strategy')!r} is not known")
+    notes += more
     kind = data["kind"]
     if kind not in plugins.names("strategies"):
         raise Refused(f"{kind} is not modelled ({row.text('strategy')})")

@@ -46,6 +46,9 @@ class Transformer(Architecture):
     def __post_init__(self) -> None:
         if self.experts and self.family != "llama":
             raise Refused(f"{self.family} has none here; llama may have", ("experts",))
+        if self.kv_heads not in (None, self.heads) and self.family != "llama":
+            message = f"{self.family} has a key and a value for each of its {self.heads} heads here"
+            raise Refused(f"{message}; llama may share them", ("kv_heads",))
         if self.experts_per_token > max(self.experts, 1):
             message = f"{self.experts_per_token} of {self.experts} experts"
             raise Refused(message, ("experts_per_token",))
