@@ -478,6 +478,7 @@ def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None
         ("g5.12xlarge", "a10g"), ("AWS g6.48xlarge", "l4"), ("p4de.24xlarge", "a100-sxm-80gb"),
         ("p5.48xlarge", "h100-sxm"), ("p6-b200.48xlarge", "b200"), ("a3-megagpu-8g", "h100-sxm"),
         ("a2-ultragpu-8g", "a100-sxm-80gb"), ("p4d.24xlarge", "a100-sxm-40gb"),
+        ("Standard_NC96ads_A100_v4", "a100-pcie-80gb"), ("g2-standard-48", "l4"),
     ],
 )  # fmt: skip
 def test_accelerators_by_name(accelerator: str, device: str) -> None:

@@ -453,6 +453,15 @@ def test_measured_points_of_another_experiment_are_not_scored() -> None:
     assert any("measured points are left out" in text for text in document["warnings"])
 
 
+def test_what_one_rank_took_tells_of_every_network() -> None:
+    def said(change: str) -> bool:
+        found = predict(dpsim.read("quickstart", [change])).document["warnings"]
+        return any("calibrated on a measurement made without" in text for text in found)
+
+    assert not said("cluster.inter_node_bandwidth=25 Gbit/s")
+    assert said("batch.per_device=128")
+
+
 def test_a_sweep_over_machines_says_that_one_at_most_was_measured() -> None:
     def said(sweep: str) -> list[str]:
         found = predict(dpsim.read("quickstart", [f"sweep={sweep}"]))

@@ -307,3 +307,23 @@ def test_models_are_known_by_their_usual_names(tmp_path: Path, model: str, milli
     cells = {**LLAMA, "model": model, "seq_len": "512", "accelerator": "H200"}
     case = Case(load(measured(tmp_path, **cells).data, tmp_path, "test").scenario, tmp_path)
     assert case.model.parameters == pytest.approx(million * 1e6, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "nodes", "each"),
+    [
+        ("g5.12xlarge", 8, 2, 4), ("A10G (g5.12xlarge)", 32, 8, 4), ("g5.xlarge", 4, 4, 1),
+        ("g4dn.12xlarge", 8, 2, 4), ("p3.8xlarge", 16, 4, 4), ("p3.16xlarge", 16, 2, 8),
+        ("a2-highgpu-4g", 16, 4, 4), ("Standard_NC24ads_A100_v4", 2, 2, 1),
+        ("g5.48xlarge", 16, 2, 8),
+    ],
+)  # fmt: skip
+def test_machines_of_clouds_have_the_gpus_of_their_size(
+    tmp_path: Path, machine: str, gpus: int, nodes: int, each: int
+) -> None:
+    cells = {"accelerator": machine, "gpus_per_node": "", "total_gpus": str(gpus)}
+    data = measured(tmp_path, **cells).data
+    case = Case(load(data, tmp_path, "test").points[0], tmp_path)
+    assert case.ranks == gpus
+    assert len({case.topology.node_of(rank) for rank in range(gpus)}) == nodes
+    assert data["cluster"]["gpus_per_node"] == each

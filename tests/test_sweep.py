@@ -278,6 +278,20 @@ def test_a_sweep_is_calibrated_once_on_the_scenario_as_it_stands(toy: Path, tmp_
     assert times[2] != times[3]  # beside others they do: no point is fitted to the measurement
 
 
+def test_a_calibrated_sweep_over_machines_says_that_one_at_most_was_measured(
+    tmp_path: Path,
+) -> None:
+    def said(*axes: str) -> list[str]:
+        found = swept(sweep_of(read("quickstart"), list(axes)), tmp_path / axes[0].replace("=", ""))
+        return [text for text in found.document["warnings"] if "carried to" in text]
+
+    assert said("cluster.machine=v100-1x100g,dgx-1v") == [
+        "calibrate: measured at one cluster.machine at most, and carried to all of v100-1x100g, "
+        "dgx-1v"
+    ]
+    assert not said("cluster.nodes=1,2")
+
+
 def test_a_point_that_cannot_be_computed_is_there_with_its_error(
     cli: Cli, toy: Path, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ class NamedMachine(Named):
 class NodeWords:
     """Machines, the boards that they hold, and words for the inside of a node."""
 
+    sizes: dict[str, Words]
     machines: dict[str, WiredNode]
     fitted: dict[str, Texts]
     wiring: dict[str, Words]

@@ -20,6 +20,7 @@ from dpsim.planning.log import NAME, Log, Record, read_log, writing
 from dpsim.planning.sweep import Sweep, play_points
 from dpsim.planning.together import together
 from dpsim.planning.workers import Lost, Outcome, Playing, here, in_processes
+from dpsim.predict.carried import carried
 from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import failed
@@ -76,7 +77,9 @@ class Swept(Presented):
         for lost in self.lost:
             change = _grid(header).change(lost.number)
             points[lost.number] = failed(None, lost.reason, change)
-        said = (text for record in records for text in record.get("warnings", ()))
+        given = ["calibrate"] if header["calibration"] else []
+        swept = {axis["key"]: list(map(str, axis["values"])) for axis in header["grid"]}
+        said = [text for record in records for text in record.get("warnings", ())]
         return GridAnswer(
             schema_version=SCHEMA_VERSION,
             dpsim_version=header["parts"]["dpsim"],
@@ -87,7 +90,7 @@ class Swept(Presented):
             grid=from_json(tuple[SweptKey, ...], header["grid"]),
             points=relate([points[number] for number in sorted(points)]),
             calibration=from_json(Level | None, header["calibration"]),
-            warnings=tuple(dict.fromkeys(said)),
+            warnings=tuple(dict.fromkeys((*carried(given, swept), *said))),
         )
 
     @property

@@ -12,7 +12,6 @@ from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.compile.compressed import payload_of
 from dpsim.compile.compression import Compression
 from dpsim.compile.job import gradients_of
-from dpsim.core.overrides import INSTEAD
 from dpsim.core.plugins import name_of
 from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
@@ -20,6 +19,7 @@ from dpsim.describe.uneven import ranks_of
 from dpsim.machines.topology import TRAY, alike
 from dpsim.models.memory import UNFIT, UNFIT_WORDS
 from dpsim.predict import lived, startup, training_run
+from dpsim.predict.carried import altered
 from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level, above_peak
@@ -34,8 +34,6 @@ from dpsim.predict.widths import doubt_of, sliced
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
-#: keys that say how many of a machine there are, over which a measurement is carried
-_COUNTS = {*INSTEAD, "cluster.gpus_per_node"}
 
 
 def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> tuple[str, ...]:
@@ -43,7 +41,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
     cases, points = [one.case for one in outcomes], [one.point for one in outcomes]
     good = [one.case for one in outcomes if one.played]
     return (
-        *_altered(loaded),
+        *altered(loaded),
         *_assumed(cases[0], good, found),
         *(f"finding: {one.fault}: {one.text}" for one in (found.findings if found else ())),
         *_certain(points),
@@ -70,34 +68,6 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *lived.warnings(good),
         *notes(good, loaded.scenario.variability.spread),
     )
-
-
-def _altered(loaded: Loaded) -> list[str]:
-    """Warnings where --set turned the scenario into another experiment than the measured one."""
-    sets, warnings = ", ".join(f"--set {text}" for text in loaded.altered), []
-    if sets and loaded.scenario.measured is not None:
-        warnings.append(f"measured points are left out: {sets} changes what was measured")
-    if sets and loaded.scenario.calibrate is not None and "calibrate" not in loaded.origins_set:
-        warnings.append(
-            f"calibrated on a measurement made without {sets}; --set calibrate=null models compute "
-            "instead"
-        )
-    network = [s for s in loaded.altered if s.startswith(("cluster.", "collective."))]
-    if network and loaded.scenario.calibration and "calibration" not in loaded.origins_set:
-        warnings.append(f"calibration: curves measured without --set {', --set '.join(network)}")
-    return [*warnings, *_swept(loaded)]
-
-
-def _swept(loaded: Loaded) -> Iterator[str]:
-    """Warnings where a sweep goes over machines or networks, of which one at most was measured."""
-    given = [key for key in ("calibrate", "calibration") if getattr(loaded.scenario, key)]
-    for key in loaded.changes[0] if loaded.changes and given else ():
-        told = list(dict.fromkeys(str(change[key]) for change in loaded.changes))
-        if len(told) > 1 and key.startswith(("cluster.", "collective.")) and key not in _COUNTS:
-            yield (
-                f"{', '.join(given)}: measured at one {key} at most, and carried to all of "
-                f"{', '.join(told)}"
-            )
 
 
 def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator[str]:

@@ -38,7 +38,7 @@ def print_stragglers(found: Found, console: Console) -> None:
         say(console, [f"and {len(found.stragglers) - SHOWN} more ranks"])
     for kind, parts in found.parts.items():
         largest = sorted(parts.items(), key=lambda item: -item[1])[:PARTS]
-        text = ", ".join(f"{name} {show(gain, 's', 3)}" for name, gain in largest)
+        text = ", ".join(f"{name}: {show(gain, 's', 3)}" for name, gain in largest)
         say(console, [f"Made ideal alone, by {kind}: {text}."])
     say(console, [f"Note: {note}." for note in found.notes])
 

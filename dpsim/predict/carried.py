@@ -1,0 +1,53 @@
+"""What was measured on one machine or program, and is carried to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dpsim.core.overrides import INSTEAD
+from dpsim.describe.scenario import Loaded
+
+#: keys that say how many of a machine there are, over which a measurement is carried
+_COUNTS = {*INSTEAD, "cluster.gpus_per_node"}
+#: beginnings of keys of what joins nodes
+_BETWEEN = ("cluster.inter_node", "cluster.nics_per_node", "cluster.oversubscription")
+#: values of a swept key that a warning shows
+_SHOWN = 8
+
+
+def altered(loaded: Loaded) -> list[str]:
+    """Warnings where --set turned the scenario into another experiment than the measured one."""
+    sets, warnings = ", ".join(f"--set {text}" for text in loaded.altered), []
+    if sets and loaded.scenario.measured is not None:
+        warnings.append(f"measured points are left out: {sets} changes what was measured")
+    calibrate = loaded.scenario.calibrate
+    alone = calibrate is not None and calibrate.ranks == 1  # which sends nothing between nodes
+    own = [text for text in loaded.altered if not (alone and text.startswith(_BETWEEN))]
+    if own and calibrate is not None and "calibrate" not in loaded.origins_set:
+        warnings.append(
+            f"calibrated on a measurement made without --set {', --set '.join(own)}; --set "
+            "calibrate=null models compute instead"
+        )
+    network = [s for s in loaded.altered if s.startswith(("cluster.", "collective."))]
+    if network and loaded.scenario.calibration and "calibration" not in loaded.origins_set:
+        warnings.append(f"calibration: curves measured without --set {', --set '.join(network)}")
+    return [*warnings, *_swept(loaded)]
+
+
+def _swept(loaded: Loaded) -> Iterator[str]:
+    given = [key for key in ("calibrate", "calibration") if getattr(loaded.scenario, key)]
+    keys = loaded.changes[0] if loaded.changes else ()
+    values = {key: [str(change[key]) for change in loaded.changes] for key in keys}
+    return carried(given, values)
+
+
+def carried(given: Sequence[str], values: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Warnings where `values` of keys go over machines or networks, of which what is `given` was
+    measured on one at most."""
+    for key, several in values.items() if given else ():
+        told = list(dict.fromkeys(several))
+        if len(told) > 1 and key.startswith(("cluster.", "collective.")) and key not in _COUNTS:
+            yield (
+                f"{', '.join(given)}: measured at one {key} at most, and carried to all of "
+                f"{', '.join(told[:_SHOWN])}{', …' * (len(told) > _SHOWN)}"
+            )
