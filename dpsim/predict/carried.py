@@ -36,8 +36,10 @@ def altered(loaded: Loaded) -> list[str]:
 
 def _swept(loaded: Loaded) -> Iterator[str]:
     given = [key for key in ("calibrate", "calibration") if getattr(loaded.scenario, key)]
-    keys = loaded.changes[0] if loaded.changes else ()
-    values = {key: [str(change[key]) for change in loaded.changes] for key in keys}
+    values: dict[str, list[str]] = {}
+    for change in loaded.changes:  # of which each may set other keys
+        for key, value in change.items():
+            values.setdefault(key, []).append(str(value))
     return carried(given, values)
 
 
