@@ -276,6 +276,7 @@ class TableWords:
     run_times: dict[str, float]
     samples: Texts
     short: dict[str, Text]
+    rates: dict[str, str]
     throughput: Words
     inference: Words
     per_gpu: Words

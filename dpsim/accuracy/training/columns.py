@@ -82,7 +82,7 @@ def plain_unit(text: str) -> str:
     low = re.sub(r"\s*(?:/|\bper\b)\s*", "/", text.strip().lower())
     low = re.sub(r"(?<=/)sec(?:ond)?s?(?=/|$)", "s", low)
     low = re.sub(r"^t(?:era)?flops?(?:/s)?(?=/|$)", "tflop/s", low)
-    low = {"tps": "tokens/s", "tps/gpu": "tokens/s/gpu", "tgs": "tokens/s/gpu"}.get(low, low)
+    low = words.rates.get(low, low)
     known = low in words.times or low in words.run_times or words.throughput.fullmatch(low)
     return low if known else text
 

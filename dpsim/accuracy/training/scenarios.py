@@ -330,8 +330,7 @@ def _nccl_version(row: TrainingRow) -> str:
 def platform_of(row: TrainingRow) -> Platform:
     """What the words of `row` say of its machine.  Raises Refused where it is not known."""
     nodes, stated = row.get("nodes"), row.get("gpus_per_node")
-    named = _of_a_size(row)
-    per_node = int(stated) if stated else min(row.gpus, named or _GPUS_PER_NODE)
+    per_node = int(stated) if stated else min(row.gpus, _GPUS_PER_NODE)
     share = -(-row.gpus // int(nodes)) if nodes else per_node
     try:
         found = _platform(row, per_node)
@@ -341,16 +340,10 @@ def platform_of(row: TrainingRow) -> Platform:
         per_node = share  # no node of that accelerator has more
         found = _platform(row, per_node)
     found = Platform(with_run(row, found.readings))
-    if stated or named:
+    if stated:
         return found
     assumed = f"{per_node} GPUs a node are assumed" if per_node > 1 else "1 GPU a node is assumed"
     return Platform(tuple(replace(r, notes=(assumed, *r.notes)) for r in found.readings))
-
-
-def _of_a_size(row: TrainingRow) -> int | None:
-    """GPUs of a machine in a cloud that the words of `row` name by its size."""
-    said = " ; ".join(row.text(c) for c in ("accelerator", "intra_node", "inter_node")).lower()
-    return next((int(n) for n, name in vocabulary().nodes.sizes.items() if name.search(said)), None)
 
 
 def _platform(row: TrainingRow, per_node: int) -> Platform:

@@ -228,9 +228,17 @@ def _row(number: int, found: csvfile.Row, columns: tuple[str, ...], unit: str) -
             except ValueError as error:
                 if column in _STRICT:
                     fault = fault or f"{column}: {error}"
+    if "gpus_per_node" not in numbers and (size := _of_a_size(cells)):
+        numbers["gpus_per_node"] = size
     if "total_gpus" not in numbers:
         fault = fault or "total_gpus: is empty"
     return TrainingRow(number, found.line, cells, numbers, fault or _contradiction(numbers))
+
+
+def _of_a_size(cells: Mapping[str, str]) -> int | None:
+    """GPUs of a machine in a cloud that a row names by its size."""
+    said = " ; ".join(cells.get(c, "") for c in ("accelerator", "intra_node", "inter_node")).lower()
+    return next((int(n) for n, name in vocabulary().nodes.sizes.items() if name.search(said)), None)
 
 
 def _contradiction(numbers: Mapping[str, float]) -> str:
