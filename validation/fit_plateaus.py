@@ -3,14 +3,17 @@
     python validation/fit_plateaus.py TABLE [TABLE …]
 
 reads tables as `dpsim validate` does.  The plateau of a series is the median of ln(measured /
-predicted) over its rows from 64 MiB up; rows of other libraries than NCCL
-and RCCL, rows that show a fault, and series whose name has an odd
-CRC-32, are left out.  A machine counts once for each kind of link, with the mean of its series.
-The middle of a kind is the mean of its machines and of one more at the middle of all kinds; its
-spread that of a new machine: sqrt((1 + 1/n) (n v + PRIOR V) / (n + PRIOR)) of the variance v of
-series and machines of the kind and V of all kinds.  Written is dpsim/core/fitted/plateau.yaml;
-printed are the held-out series that would be low, or told by nobody.  NCCL's constants of RoCE and
-EFA have seen all series, so held-out ones over these are out of the plateaus' sample only.
+predicted) over its rows from 64 MiB up; rows of other libraries than NCCL and RCCL, of networks
+that their source does not name, rows that show a fault, and series whose name has an odd CRC-32,
+are left out.  A machine counts once for each kind of link, with the mean of its series.  A kind's
+plateaus are normal about a middle, neither of which is known but by its n machines and by a prior:
+the middle of all kinds, which counts as one machine, and their variance V, which counts as PRIOR.
+What a new machine takes is then Student's t with n + PRIOR degrees of freedom about the mean of
+n + 1, of scale sqrt((1 + 1/(n + 1)) (n v + PRIOR V) / (n + PRIOR)), where v is the variance of
+series and machines of the kind (Gelman and others, Bayesian Data Analysis, 3rd edition, 2013,
+section 3.3).  Written is dpsim/core/fitted/plateau.yaml; printed are the held-out series that would
+be low, or told by nobody.  NCCL's constants of RoCE and EFA have seen all series, so held-out ones
+over these are out of the plateaus' sample only.
 """
 
 from __future__ import annotations
@@ -29,14 +32,19 @@ import _collective_tables
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
 from dpsim.accuracy.scores import fitted_on
 from dpsim.checks.diagnosis import LARGE_SIZE
-from dpsim.checks.plateau import ANY, DOUBTFUL, FAULTY, NAME, plateau_of
+from dpsim.checks.plateau import ANY, NAME, plateau_of
 from dpsim.core.constants import Constant, save
 
 HEAD = """\
 What large collectives of healthy machines take.
 Written by: python validation/fit_plateaus.py """
-#: how many machines the variance of all kinds counts as in that of one
+#: how many machines the variance of all kinds counts as in that of one: as many as let the
+#: variances of published kinds, from 0.01 to 0.3, be draws of one distribution
 PRIOR = 3
+#: how many of 100 new machines stay below each end
+ENDS = {"doubtful": 0.95, "faulty": 0.99}
+#: what tables call a network between nodes that their source does not name
+UNTOLD = "unknown_internode"
 #: libraries whose curves `dpsim check-nccl` is asked about
 NCCL = ("NCCL", "RCCL")
 HEALTHY = "healthy, held out of the plateaus (RoCE, EFA: seen by NCCL's constants)"
@@ -57,9 +65,10 @@ def plateaus(paths: Sequence[Path]) -> list[SeriesPlateau]:
     groups: dict[tuple[str, str, str, bool], list[float]] = defaultdict(list)
     for path in paths:
         table = _collective_tables.read(path)
-        at = table.columns.index("machine_id")
+        at, link = (table.columns.index(name) for name in ("machine_id", "fabric"))
         large = (r for r in table.rows if r.size >= LARGE_SIZE and not r.issuing)
-        rows = [row for row in large if row.library.startswith(NCCL)]
+        told = (row for row in large if row.cells[link] != UNTOLD)
+        rows = [row for row in told if row.library.startswith(NCCL)]
         known = estimates([Question.of(row) for row in rows])
         for row in rows:
             answer = known[Question.of(row)]
@@ -75,17 +84,24 @@ def plateaus(paths: Sequence[Path]) -> list[SeriesPlateau]:
 def learned(found: Sequence[SeriesPlateau], tables: str) -> dict[str, Constant]:
     """The constants of every kind and of all."""
     every = _machines(found)
-    middles = [statistics.fmean(logs) for logs in every.values()]
-    whole = statistics.fmean(middles)
+    whole = statistics.fmean(statistics.fmean(logs) for logs in every.values())
     variance = _variance(every, whole)
-    constants = _constants(ANY, whole, variance**0.5, every, tables)
+    constants = _constants(ANY, whole, _ends(variance, 0), every, tables)
     for kind in sorted({each.kind for each in found}):
         own = _machines([each for each in found if each.kind == kind])
         n = len(own)
         middle = (sum(statistics.fmean(logs) for logs in own.values()) + whole) / (n + 1)
-        spread = (n * _variance(own, middle) + PRIOR * variance) / (n + PRIOR) * (1 + 1 / n)
-        constants |= _constants(kind, middle, spread**0.5, own, tables)
+        both = (n * _variance(own, middle) + PRIOR * variance) / (n + PRIOR)
+        constants |= _constants(kind, middle, _ends(both, n), own, tables)
     return constants
+
+
+def _ends(variance: float, n: int) -> dict[str, float]:
+    """How far above their middle new machines stay of a kind of which `n` were published."""
+    from scipy.stats import t
+
+    scale = math.sqrt(variance * (1 + 1 / (n + 1)))
+    return {name: scale * float(t.ppf(share, n + PRIOR)) for name, share in ENDS.items()}
 
 
 def _machines(found: Sequence[SeriesPlateau]) -> dict[tuple[str, str], list[float]]:
@@ -102,25 +118,30 @@ def _variance(machines: Mapping[tuple[str, str], Sequence[float]], middle: float
 
 
 def _constants(
-    kind: str, middle: float, spread: float, machines: Mapping[object, Sequence[float]], tables: str
-) -> dict[str, Constant]:
+    kind: str, middle: float, ends: Mapping[str, float],
+    machines: Mapping[tuple[str, str], Sequence[float]], tables: str,
+) -> dict[str, Constant]:  # fmt: skip
+    """A middle is as unsure as half of the way to `doubtful` over the root of its machines, that
+    way itself as a standard deviation of so many."""
     n, series = len(machines), sum(map(len, machines.values()))
     on = (
         f"{series} series of {n} published machines without a fault ({tables}), from 64 MiB up, "
         "whose names have an even CRC-32; a machine counts once"
     )
-    what = "links of any kind" if kind == ANY else kind
+    what = "links of a kind that nobody published" if kind == ANY else kind
+    above = {
+        name: f"how far above that {share:.0%} of new machines stay" for name, share in ENDS.items()
+    }
     values = {
         "middle": (
             middle,
-            spread / n**0.5,
+            ends["doubtful"] / 2 / n**0.5,
             f"ln(measured / predicted) of large collectives: {what}",
         ),
-        "spread": (
-            spread,
-            spread / (2 * n) ** 0.5,
-            f"its standard deviation, a new machine: {what}",
-        ),
+        **{
+            name: (end, end / (2 * n) ** 0.5, f"{above[name]}: {what}")
+            for name, end in ends.items()
+        },
     }
     return {
         f"{kind}.{name}": Constant(
@@ -144,13 +165,21 @@ def main(arguments: Sequence[str]) -> int:
     print(f"wrote {target.name}: {len(constants)} constants, of {len(fit)} series")
     for what, ill in ((HEALTHY, False), ("faulty", True)):
         part = [e for e in found if e.faulty == ill and (ill or not fitted_on(e.series))]
-        away = {each.series: plateau_of(each.kind).away(math.exp(each.log)) for each in part}
-        low = [name for name, z in away.items() if z > FAULTY]
-        doubtful = [name for name, z in away.items() if DOUBTFUL < z <= FAULTY]
-        print(f"{what}: {len(part)} series, {len(low)} low, {len(doubtful)} told by nobody")
-        for name in low if not ill else [n for n in away if n not in low]:
-            print(f"    {name}: {away[name]:.2f} standard deviations")
+        _report(what, part, ill)
     return 0
+
+
+def _report(what: str, part: Sequence[SeriesPlateau], ill: bool) -> None:
+    known = {each.series: (each.kind, plateau_of(each.kind)) for each in part}
+    ratios = {each.series: math.exp(each.log) for each in part}
+    away = {name: known[name][1].away(ratio) for name, ratio in ratios.items()}
+    low = [name for name, log in away.items() if log > known[name][1].faulty]
+    doubtful = [n for n, log in away.items() if known[n][1].doubtful < log and n not in low]
+    print(f"{what}: {len(part)} series, {len(low)} low, {len(doubtful)} told by nobody")
+    for name in low if not ill else [n for n in away if n not in low]:
+        kind, healthy = known[name]
+        print(f"    {name}: {ratios[name]:.2f} times; low from {healthy.ratio(healthy.faulty):.2f}"
+              f" over {kind}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from dpsim.checks.plateau import DOUBTFUL, FAULTY, plateau_of
+from dpsim.checks.plateau import Plateau, plateau_of
 from dpsim.predict import collective_error
 
 #: share of a band's rows that must lie outside, on one side [1]
@@ -75,7 +75,7 @@ def _band(name: str, members: Sequence[MeasuredSize], kind: str) -> Band:
     faster = sum(r.measured * MARGIN < r.low for r in members) / len(members)
     verdict: Verdict = "normal"
     if name == LARGE:
-        verdict = _large(plateau_of(kind).away(ratio))
+        verdict = _large(plateau_of(kind), ratio)
     elif slower >= NEARLY_ALL:
         verdict = "low"
     elif faster >= NEARLY_ALL:
@@ -83,11 +83,12 @@ def _band(name: str, members: Sequence[MeasuredSize], kind: str) -> Band:
     return Band(name, len(members), ratio, slower, faster, verdict)
 
 
-def _large(away: float) -> Verdict:
-    """The verdict on a plateau so many standard deviations from healthy machines."""
-    if abs(away) > FAULTY:
+def _large(healthy: Plateau, ratio: float) -> Verdict:
+    """The verdict on a plateau of so many times what was predicted, beside `healthy` machines'."""
+    away = healthy.away(ratio)
+    if abs(away) > healthy.faulty:
         return "low" if away > 0 else "suspicious"
-    return "cannot_tell" if away > DOUBTFUL else "normal"
+    return "cannot_tell" if away > healthy.doubtful else "normal"
 
 
 class Sensitivity(NamedTuple):
@@ -102,7 +103,8 @@ class Sensitivity(NamedTuple):
 def sensitivity(kind: str) -> Sensitivity:
     """What the rule can see of a collective over links of `kind`."""
     known = plateau_of(kind)
-    return Sensitivity(known.ratio(DOUBTFUL), known.ratio(FAULTY), known.machines)
+    ends = known.ratio(known.doubtful), known.ratio(known.faulty)
+    return Sensitivity(*ends, known.machines)
 
 
 def overall(found: Iterable[Band]) -> Verdict:

@@ -2,9 +2,10 @@
 
 Where messages are large, time is bytes over bandwidth, and published machines of a kind reach
 nearly the same share of what is predicted for them.  `dpsim/core/fitted/plateau.yaml`, written by
-``validation/fit_plateaus.py``, has the mean and the standard deviation of ln(measured / predicted)
-of a new machine of each kind, from series without a fault.  Intervals of predictions are wider:
-they hold for all sizes, and for kinds of which little was published.
+``validation/fit_plateaus.py``, has the middle of ln(measured / predicted) of each kind, from series
+without a fault, and how far above it 19 and 99 of 100 new machines stay: Student's t, for kinds
+rest on few machines, and who has seen two knows little of the tenth.  Intervals of predictions are
+wider: they hold for all sizes.
 """
 
 from __future__ import annotations
@@ -15,35 +16,31 @@ from typing import NamedTuple
 from dpsim.core.constants import shipped
 
 NAME, ANY = "plateau", "any"
-#: standard deviations from the middle of healthy machines beyond which one is none (99 of 100), and
-#: beyond which nobody can tell (19 of 20)
-FAULTY, DOUBTFUL = 2.33, 1.645
-#: how much wider a kind of which nothing was published is taken to be than all kinds together: as
-#: the widest published one (gVNIC, 0.42 over 0.25)
-UNPUBLISHED = 1.6
 
 
 class Plateau(NamedTuple):
-    """Middle and standard deviation of ln(measured / predicted) of healthy machines [1], and on how
-    many machines of the very kind they rest."""
+    """Middle of ln(measured / predicted) of healthy machines, how far above it 19 of 20 new ones
+    stay and how far 99 of 100 [1], and on how many machines of the very kind that rests."""
 
     middle: float
-    spread: float
+    doubtful: float
+    faulty: float
     machines: int
 
     def away(self, ratio: float) -> float:
-        """How far measured over predicted time lies from healthy machines [standard deviations]."""
-        return (math.log(ratio) - self.middle) / self.spread
+        """How far measured over predicted time lies from the middle, as a logarithm [1]."""
+        return math.log(ratio) - self.middle
 
     def ratio(self, away: float) -> float:
-        """Measured over predicted time so far from healthy machines [standard deviations]."""
-        return math.exp(self.middle + away * self.spread)
+        """Measured over predicted time so far from the middle [1]."""
+        return math.exp(self.middle + away)
 
 
 def plateau_of(kind: str) -> Plateau:
-    """That of links of `kind`; of any kind where none of it was published."""
+    """That of links of `kind`; of a kind that nobody published where it is none of these."""
     known = shipped(NAME)
-    if f"{kind}.middle" not in known:
-        return Plateau(known[f"{ANY}.middle"].value, known[f"{ANY}.spread"].value * UNPUBLISHED, 0)
-    middle = known[f"{kind}.middle"]
-    return Plateau(middle.value, known[f"{kind}.spread"].value, middle.n)
+    name = kind if f"{kind}.middle" in known else ANY
+    middle, doubtful, faulty = (
+        known[f"{name}.{what}"] for what in ("middle", "doubtful", "faulty")
+    )
+    return Plateau(middle.value, doubtful.value, faulty.value, middle.n if name == kind else 0)
