@@ -77,9 +77,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cluster = {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}
         return Platform((MachineReading(cluster, ("one DGX assumed",)),))
 
-    widths = _learned(
-        any=WIDTH, latency=1.0, passage=1.0, nodes=1.0, unmeasured=1.0, unmeasured_sockets=1.0
-    )
+    widths = _learned(any=WIDTH, latency=1.0, passage=1.0, nodes=1.0, unmeasured=1.0, sockets=1.0)
     monkeypatch.setattr(model, "platform_of", known_platform)
     monkeypatch.setattr(collective_error, "shipped", lambda name: widths)
     model.topology_for.cache_clear()
@@ -721,10 +719,9 @@ def test_series_are_split_by_the_checksum_of_their_name() -> None:
 
 def test_an_interval_grows_with_latency_and_between_nodes() -> None:
     """Logarithms add in quadrature: 2 by nature, 3 by latency inside a node and 4 by that between
-    nodes, 5 between them anyway, 7 where no machine with such links was measured, 8 over TCP."""
-    found = _learned(
-        any=2.0, latency=3.0, passage=4.0, nodes=5.0, unmeasured=7.0, unmeasured_sockets=8.0
-    )
+    nodes, 5 between them anyway, 7 where no machine with such links was measured, 8 over TCP,
+    measured or not."""
+    found = _learned(any=2.0, latency=3.0, passage=4.0, nodes=5.0, unmeasured=7.0, sockets=8.0)
     found["machines.roce"] = _constant(1.0)
     assert collective_error.interval("roce", 0.0, False, found) == pytest.approx((0.5, 2.0))
     half = math.exp(math.hypot(math.log(2.0), 0.5 * math.log(3.0)))
@@ -735,7 +732,9 @@ def test_an_interval_grows_with_latency_and_between_nodes() -> None:
     new = math.exp(math.hypot(math.log(2.0), math.log(7.0)))
     assert collective_error.interval("smoke", 0.0, False, found)[1] == pytest.approx(new)
     over_tcp = math.exp(math.hypot(math.log(2.0), math.log(8.0)))
-    assert collective_error.interval("ipoib", 0.0, False, found)[1] == pytest.approx(over_tcp)
+    found["machines.gvnic"] = _constant(1.0)
+    for kind in ("ipoib", "gvnic", "tcpx"):
+        assert collective_error.interval(kind, 0.0, False, found)[1] == pytest.approx(over_tcp)
 
 
 def test_an_interval_holds_its_prediction() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
-from dpsim.predict.collective_error import unmeasured
+from dpsim.predict.collective_error import through_tcp
 from dpsim.predict.widths import LEAST_OVER, doubt_of_level, far
 
 #: what the file of constants that three programs write begins with
@@ -114,19 +114,16 @@ def collectives(rows: Sequence[Row]) -> Causes:
     column, machines = _columns(rows), machines_of(rows)
     latency, apart = column(lambda r: r["latency"]), column(lambda r: float(r["nodes"] > 1))
 
-    def alone(name: str) -> Cause:
-        """A kind of which no machine is left without this one."""
-        of_row = column(
-            lambda r: machines[r["fabric"]] == {r["machine"]} and unmeasured(r["fabric"]) == name
-        )
-        return Cause(of_row, of_row)
-
+    tcp = column(lambda r: float(through_tcp(r["fabric"])))
+    #: as of a kind of which no machine is left without this one
+    alone = column(lambda r: machines[r["fabric"]] == {r["machine"]}) * (1 - tcp)
     return {
         "any": Cause(*[np.ones(len(rows))] * 2),
         "latency": Cause(*[latency * (1 - apart)] * 2),
         "passage": Cause(*[latency * apart] * 2),
         "nodes": Cause(apart, apart),
-        **{name: alone(name) for name in ("unmeasured", "unmeasured_sockets")},
+        "unmeasured": Cause(alone, alone),
+        "sockets": Cause(tcp, tcp),
     }
 
 
@@ -322,7 +319,7 @@ MEANINGS = {
     "passage": "the same between nodes",
     "nodes": "factor between nodes",
     "unmeasured": "factor on kinds of link of which no machine was measured, without TCP",
-    "unmeasured_sockets": "the same of kinds that go through the hosts' TCP",
+    "sockets": "factor on kinds of link that go through the hosts' TCP, measured or not",
 }
 
 

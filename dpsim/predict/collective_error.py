@@ -2,9 +2,10 @@
 
 What is missed on a machine that no constant was fitted on grows with the share of the time that is
 latency, and is larger between nodes: nominal bandwidths are known, what libraries, hosts and
-switches add to a message is not; inside nodes and between them it differs.  It is largest on kinds
-of link of which nobody measured a machine, and of these where bytes go through the hosts' TCP.  Six
-widths a side, whose logarithms add in quadrature, are in
+switches add to a message is not; inside nodes and between them it differs.  It is largest where
+bytes go through the hosts' TCP, measured or not: machines of that kind differ more than any others.
+Other kinds of link of which nobody measured a machine are less sure than those of which somebody
+did.  Six widths a side, whose logarithms add in quadrature, are in
 ``dpsim/core/fitted/collective_error.yaml``, with the machines that were measured of each kind;
 ``validation/left_out.py`` writes them.  Widths by kind of link, by operation and for MPI apart did
 worse on machines left out, for each rests on few machines.
@@ -49,16 +50,17 @@ def interval(
     apart    whether its ranks are on several nodes
     """
     known = shipped(NAME) if constants is None else constants
-    shares = {"any": 1.0, "nodes": float(apart)}
-    if f"{_MACHINES}.{kind}" not in known:
-        shares[unmeasured(kind)] = 1.0
+    shares = {"any": 1.0, "nodes": float(apart), "sockets": float(through_tcp(kind))}
+    if f"{_MACHINES}.{kind}" not in known and not through_tcp(kind):
+        shares["unmeasured"] = 1.0
     shares |= {"latency": latency * (not apart), "passage": latency * apart}
     return 1.0 / _factor(known, shares, "fast"), _factor(known, shares, "slow")
 
 
-def unmeasured(kind: str) -> str:
-    """What a kind of link of which nobody measured a machine is unsure by."""
-    return "unmeasured_sockets" if kind in SOCKETS else "unmeasured"
+def through_tcp(kind: str) -> bool:
+    """Whether bytes over a kind of link go through the hosts' TCP; GPUDirect-TCPX's do, but for
+    their copies."""
+    return kind in SOCKETS or kind == "tcpx"
 
 
 def _factor(known: Mapping[str, Constant], shares: Mapping[str, float], end: str) -> float:
