@@ -160,6 +160,7 @@ def test_megatron_bridge_shards_its_optimizer(tmp_path: Path) -> None:
     ("said", "kept"),
     [
         ("recompute: norm, act", "selective"), ("core_attn", "selective"),
+        ("recompute-activations", "selective"), ("recompute-activations off", "none"),
         ("layernorm, moe_act", "selective"), ("uniform", "full"), ("whole layer", "full"),
         ("enable activation checkpointing", "full"), ("acfalse", "none"), ("T", "full"),
     ],
@@ -179,6 +180,10 @@ def test_recomputation_is_read_in_the_words_of_its_code(
         ("no full recompute", "none"), ("gradcp off", "none"), ("grad_ckpt=False", "none"),
         ("activation_checkpointing: false", "none"), ("no activation-checkpointing", "none"),
         ("--no-gradient_checkpointing", "none"), ("activation checkpointing where needed", "none"),
+        ("--recompute-activations", "selective"), ("no recompute-activations", "none"),
+        ("recompute_activations=False, flash attention", "none"), ("recompute=False", "none"),
+        ("flash_attention=True, recompute=True", "full"), ("recompute-granularity full", "full"),
+        ("recompute_granularity=selective", "selective"), ("recompute_granularity=none", "none"),
     ],
 )  # fmt: skip
 def test_recomputation_is_read_out_of_a_strategys_words(

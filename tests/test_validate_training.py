@@ -1710,6 +1710,14 @@ def test_what_bert_is_trained_on_tells_its_head(
         ({"data_date": "2021-05", "accelerator": "NVIDIA V100-SXM2-16GB"}, "math"),
         ({"data_date": "2021-05", "accelerator": "NVIDIA P100-SXM2"}, None),
         ({"data_date": "2021-05", "precision": "FP32"}, None),
+        ({"strategy_detail": "no flash attention"}, "math"),
+        ({"strategy_detail": "use_flash_attn=False"}, "math"),
+        ({"strategy_detail": "attn_implementation=eager"}, "math"),
+        ({"data_date": "2021-05", "strategy_detail": "use_flash_attn=True, offload=False"}, None),
+        ({"data_date": "2021-05", "strategy_detail": "data on flash storage"}, "math"),
+        ({"data_date": "2024-05", "framework": "PyTorch 1.13"}, "math"),
+        ({"data_date": "2024-05", "framework": "PyTorch 1.13, FlashAttention"}, None),
+        ({"data_date": "2024-05", "framework": "PyTorch 2.1"}, None),
     ],
 )
 def test_attention_stored_its_scores_before_it_was_fused(
@@ -1792,6 +1800,20 @@ def test_who_counts_forward_twice_computes_it_again(
     found = point(tmp_path, **row, **told)
     assert found.data["recompute"] == ("full" if again else "none")
     assert any("computed again" in note for note in found.notes) == again
+
+
+@pytest.mark.parametrize(("times", "again"), [(4 / 3, True), (1.0, False), (2.0, False)])
+def test_flop_beside_a_rate_tell_what_is_computed_again_too(
+    tmp_path: Path, times: float, again: bool
+) -> None:
+    """FLOP of a sample = tflops_per_gpu x GPUs / rate, whatever the batch is; TFLOP/s beside
+    themselves tell nothing."""
+    row = {**BERT, "precision": "fp16", "padding": "all", "value": 100, "unit": "samples/s"}
+    counted = times * point(tmp_path, **row).case.model.flop_per_sample() * 100 / 8 / 1e12
+    told = {"tflops_per_gpu": f"{counted:.4g}"}
+    assert point(tmp_path, **row, **told).data["recompute"] == ("full" if again else "none")
+    beside = {**row, **told, "value": counted / 1.4, "unit": "TFLOP/s/GPU"}
+    assert point(tmp_path, **beside).data["recompute"] == "none"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, An
     if not stated:
         said = vocabulary().no_recomputing.sub("", row.strategy_words)
         found = vocabulary().recomputing.search(said)
-        stated = "selective" if found and found["selective"] else "full" if found else ""
+        selective = found is not None and found["selective"] is not None
+        stated = "selective" if selective else "full" if found else ""
     keys, more = next(told(vocabulary().recompute, stated, row.text), ({}, []))
     if not keys:
         raise Refused(f"act_ckpt: {stated[:60]!r} is not read; full, selective or none is")
@@ -61,7 +62,7 @@ def executed(
         return found | _of_images(row, model, device, precision["compute"], notes)
     if not has_rates(device, precision["compute"]):
         return found
-    for keys, more in told(words.attention, date_of(row), row.text):
+    for keys, more in told(words.attention, row.software_words, row.with_known(date=date_of(row))):
         notes += more
         found["model"] = {**model.data, **keys}
         break
@@ -126,9 +127,11 @@ def rate_has_again(row: TrainingRow) -> bool:
 
 def counts_twice(row: TrainingRow, case: Case, step_time: float) -> bool:
     """Whether the FLOP that the row counts in a step of `step_time` seconds have forward twice,
-    where its words say nothing of what is computed again: who counts that does it."""
+    where its words say nothing of what is computed again: who counts that does it.  A time that
+    was worked out from a rate of FLOP tells nothing of them."""
     text = row.text("tflops_per_gpu")
-    if not text or row.text("act_ckpt") or not row.get("step_time_s"):
+    of_flop = row.text("unit").lower().startswith("tflop") and not row.get("step_time_s")
+    if not text or row.text("act_ckpt") or of_flop:
         return False
     try:
         counted = float(text) * 1e12 * row.gpus * step_time
