@@ -39,6 +39,32 @@ def test_four_bits_beside_adapters_are_told(tmp_path: Path) -> None:
     assert "in 4 bits (NF4)" in " ".join(found.notes)
 
 
+@pytest.mark.parametrize(
+    ("task", "targets"),
+    [
+        ("lora r=8, target_modules q_proj, v_proj", "q_proj v_proj"),
+        ("LoRA, target_modules=['q_proj', 'up_proj'], lora_alpha=32", "q_proj up_proj"),
+        ("LoRA r=8, target_modules q_proj and k_proj, not v_proj", "q_proj k_proj"),
+        ("LoRA, k_proj frozen; target modules: q_proj/v_proj", "q_proj v_proj"),
+        ("QLoRA, target_modules q_proj k_proj v_proj o_proj c_attn", "q_proj k_proj v_proj o_proj"),
+        ("LoRA, target_modules not stated", "q_proj k_proj v_proj o_proj"),
+    ],
+)
+def test_adapters_are_on_the_modules_that_are_named(
+    tmp_path: Path, task: str, targets: str
+) -> None:
+    found = measured(tmp_path, **LLAMA, task=task)
+    assert found.data["model"]["adapters"]["targets"] == targets.split()
+    assumed = "adapters" in " ".join(note for note in found.notes if note.endswith("are assumed"))
+    assert assumed == ("r=8" not in task)
+
+
+def test_adapters_on_modules_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+    for task in ("LoRA, target_modules q_proj, lm_head", "LoRA, target_modules c_attn"):
+        with pytest.raises(Refused, match="are not read; q_proj, k_proj"):
+            measured(tmp_path, **LLAMA, task=task)
+
+
 def test_an_exchange_by_mpi_is_told(tmp_path: Path) -> None:
     by_mpi = measured(tmp_path, strategy="Horovod all-reduce (IntelMPI)")
     assert "an exchange by MPI is played as NCCL's" in " ".join(by_mpi.notes)

@@ -76,6 +76,8 @@ class ModelWords:
     cut_to: Words
     not_whole: Words
     adapter_rank: Words
+    adapter_targets: Words
+    adapter_target: Words
     pixels: Words
     everywhere: Words
     not_partly: Words

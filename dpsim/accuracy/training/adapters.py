@@ -10,17 +10,19 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 
-#: products of attention, in Llama's names, and in those of stand-ins
+#: products of attention, in Llama's names, and in those of stand-ins; and the others of a block
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 _STAND_IN_ATTENTION = ("c_attn", "attn.c_proj")
+_STAND_IN = ("c_attn", "c_proj", "c_fc")
+_COLUMNS = ("model", "task", "strategy", "strategy_detail")
 
 
 def adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoice:
-    """`found` with low-rank adapters where the row's words say so: of rank 16 on the products of
-    attention, as MLPerf's fine-tuning has them (mlcommons/training_policies), for no table says."""
-    columns = ("model", "task", "strategy", "strategy_detail")
-    said = " ".join(row.text(column) for column in columns).lower()
+    """`found` with low-rank adapters where the row's words say so: where they say no more, of rank
+    16 on the products of attention, as MLPerf's fine-tuning has them (mlcommons/training_policies).
+    """
+    said = " ".join(row.text(column) for column in _COLUMNS).lower()
     known = vocabulary().models
     words = known.adapted.search(said)
     if words is None and (partly := known.partly.search(known.not_partly.sub(" ", said))):
@@ -29,22 +31,48 @@ def adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoi
         return found
     if not found.language:
         raise Refused(f"adapters of {row.text('model')[:60]!r} are not read")
-    llama = "huggingface" in found.data or found.data.get("family") == "llama"
-    targets = list(_ATTENTION if llama else _STAND_IN_ATTENTION)
-    rank, everywhere = known.adapter_rank.search(said), known.everywhere.search(said)
-    if everywhere and not llama:
-        raise Refused(f"adapters of all products of {row.text('model')[:60]!r} are not read")
-    targets += _FEED_FORWARD if everywhere else ()
+    rank, (targets, where) = known.adapter_rank.search(said), _targets(row, found, said)
     adapters: dict[str, Any] = {
         "kind": "lora", "rank": int(rank[1]) if rank else 16, "targets": targets,
     }  # fmt: skip
     if words[1]:
         adapters["base_dtype"] = "nf4"
         notes.append("the model beside its adapters is in 4 bits (NF4)")
-    if not (rank and everywhere):
-        where = "all products" if everywhere else "attention's products"
+    if not (rank and where):
+        where = where or "attention's products"
         notes.append(f"adapters of rank {adapters['rank']} on {where} are assumed")
     return replace(found, data={**found.data, "adapters": adapters})
+
+
+def _targets(row: TrainingRow, found: ModelChoice, said: str) -> tuple[list[str], str]:
+    """The products that have adapters, and which those are in words; "" where nothing says it."""
+    llama = "huggingface" in found.data or found.data.get("family") == "llama"
+    if names := _named(row):
+        return _of_model(row, names, (*_ATTENTION, *_FEED_FORWARD) if llama else _STAND_IN)
+    if not vocabulary().models.everywhere.search(said):
+        return list(_ATTENTION if llama else _STAND_IN_ATTENTION), ""
+    if not llama:
+        raise Refused(f"adapters of all products of {row.text('model')[:60]!r} are not read")
+    return [*_ATTENTION, *_FEED_FORWARD], "all products"
+
+
+def _named(row: TrainingRow) -> list[str]:
+    """The modules that `row` names as those with adapters (`target_modules q_proj, v_proj`)."""
+    known = vocabulary().models
+    lists = (known.adapter_targets.search(row.text(column).lower()) for column in _COLUMNS)
+    listed = next((found[1] for found in lists if found), "")
+    return [found[0] for found in known.adapter_target.finditer(listed)]
+
+
+def _of_model(row: TrainingRow, names: list[str], own: tuple[str, ...]) -> tuple[list[str], str]:
+    """Those of `names` that a model has, of whose blocks `own` are the products: lists are written
+    for models of several kinds.  Raises Refused where it has none, and of what nobody knows."""
+    unknown = [name for name in names if name not in (*_ATTENTION, *_FEED_FORWARD, *_STAND_IN)]
+    chosen = [name for name in dict.fromkeys(names) if name in own]
+    if unknown or not chosen:
+        named, model = ", ".join(unknown or names)[:60], row.text("model")[:60]
+        raise Refused(f"adapters on {named} of {model!r} are not read; {', '.join(own)} are")
+    return chosen, ", ".join(chosen)
 
 
 def beside_adapters(
