@@ -1609,6 +1609,14 @@ BERT = {"model": "BERT-Large", "batch_per_gpu": 32, "seq_len": 512, "value": 160
         ({"precision": "bf16 mixed"}, [{"padding": "padded"}, {"padding": "left_out"}]),
         ({"precision": "bf16 mixed", "padding": "all"}, [{}]),
         ({"precision": "bf16 mixed", "seq_len": 128}, [{}]),
+        ({"precision": "bf16 mixed", "task": "pre-training, texts cut from one stream"}, [{}]),
+        ({"precision": "bf16 mixed", "notes": "padding is computed"}, [{}]),
+        ({"precision": "bf16 mixed", "notes": "texts are not concatenated"},
+         [{"padding": "padded"}, {"padding": "left_out"}]),
+        ({"precision": "bf16 mixed", "notes": "padding is not computed"},
+         [{"padding": "padded"}, {"padding": "left_out"}]),
+        ({"precision": "bf16 mixed", "notes": "concatenated embeddings"},
+         [{"padding": "padded"}, {"padding": "left_out"}]),
         ({"precision": "bf16 mixed", "task": "SQuAD fine-tuning"}, [{}]),
         ({"precision": "bf16 mixed", "framework": "TensorFlow 1.15"}, [{}]),
         ({"precision": "bf16 mixed", "framework": "NGC MXNet 22.05, NGC TensorFlow 22.05-tf1"},
@@ -1718,6 +1726,8 @@ def test_what_bert_is_trained_on_tells_its_head(
         ({"data_date": "2024-05", "framework": "PyTorch 1.13"}, "math"),
         ({"data_date": "2024-05", "framework": "PyTorch 1.13, FlashAttention"}, None),
         ({"data_date": "2024-05", "framework": "PyTorch 2.1"}, None),
+        ({"data_date": "2024-05", "framework": "PyTorch 2.1, transformers 4.31"}, "math"),
+        ({"data_date": "2024-05", "framework": "PyTorch 2.1, transformers==4.40.1"}, None),
     ],
 )
 def test_attention_stored_its_scores_before_it_was_fused(
