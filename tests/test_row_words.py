@@ -48,8 +48,10 @@ def test_four_bits_beside_adapters_are_told(tmp_path: Path) -> None:
         ("LoRA, k_proj frozen; target modules: q_proj/v_proj", "q_proj v_proj"),
         ("QLoRA, target_modules q_proj k_proj v_proj o_proj c_attn", "q_proj k_proj v_proj o_proj"),
         ("LoRA, target_modules not stated", "q_proj k_proj v_proj o_proj"),
+        ("LoRA r=8, target_modules *_proj",
+         "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"),
     ],
-)
+)  # fmt: skip
 def test_adapters_are_on_the_modules_that_are_named(
     tmp_path: Path, task: str, targets: str
 ) -> None:
