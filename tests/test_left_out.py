@@ -31,6 +31,7 @@ a,a1,calib,A,resnet50,V100-SXM2-16GB,8,1,64,fp32,DDP,370,images/s,370
 a,a8,predict,A,resnet50,V100-SXM2-16GB,8,8,64,fp32,DDP,2800,images/s,2800
 a,a9,predict,A,no such model,V100-SXM2-16GB,8,8,64,fp32,DDP,1000,images/s,1000
 a,ac,predict,C,resnet50,V100-SXM2-16GB,8,4,64,fp32,DDP,1400,images/s,1400
+b,b8,absolute,A,resnet50,V100-SXM2-16GB,8,8,64,fp32,DDP,99999,images/s,99999
 """
 
 
@@ -39,7 +40,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("left_out") / "measured"
     folder.mkdir()
     (folder / "t.csv").write_text(TABLE, encoding="utf-8")
-    assert len(read_table(folder / "t.csv").rows) == 4
+    assert len(read_table(folder / "t.csv").rows) == 5
     found = _left_out_rows.rows_of([folder / "t.csv"])
     _left_out_rows.save(folder / "rows.jsonl", found)
     assert _left_out_rows.load([folder / "rows.jsonl"]) == json.loads(json.dumps(found))
@@ -49,7 +50,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def test_a_row_is_kept_with_what_is_predicted_and_known_of_it(rows: list[dict[str, Any]]) -> None:
     kinds = {(row["row"], row["kind"]) for row in rows}
     both = ("calibrated", "uncalibrated")
-    assert kinds == {("a1", "uncalibrated"), *((r, k) for r in ("a8", "a9") for k in both)}
+    alone = {(row, "uncalibrated") for row in ("a1", "b8")}
+    assert kinds == {*alone, *((r, k) for r in ("a8", "a9") for k in both)}
     found = next(row for row in rows if (row["row"], row["kind"]) == ("a8", "calibrated"))
     assert (found["at"], found["ranks"], found["shares"]) == (1, 8, 64)
     # linear scaling says 8 x 370, a seventeenth more than measured
@@ -111,6 +113,14 @@ def test_a_run_published_again_with_the_same_bytes_counts_once() -> None:
 
 def test_tables_of_one_name_stay_apart(rows: list[dict[str, Any]]) -> None:
     assert {row["table"] for row in rows} == {"measured/t.csv"}
+
+
+def test_a_row_that_is_faster_than_its_devices_is_refused_and_charged(
+    rows: list[dict[str, Any]],
+) -> None:
+    found = next(row for row in rows if row["row"] == "b8")
+    assert "shorter than Tesla V100-SXM2-16GB can be" in found["refused"]
+    assert found["charged"] == _left_out_rows.CHARGED
 
 
 def test_rows_of_another_link_than_their_table_says_tell_nothing() -> None:

@@ -1265,6 +1265,19 @@ def test_padded_texts_faster_than_the_device_are_played_without_padding(tmp_path
     assert "tokens" not in shown
 
 
+def test_padded_texts_faster_than_the_device_without_their_padding_are_refused(
+    tmp_path: Path,
+) -> None:
+    """BERT at 120 % of what an A100 could do with all 512 tokens, and at 240 %, uncalibrated."""
+    head = ("model", "accelerator", "gpus_per_node", "total_gpus", "batch_per_gpu", "precision",
+            "seq_len", "value", "unit", "padding")  # fmt: skip
+    row = ("BERT-Large", "A100-SXM4-80GB", 8, 1, 64, "FP16 mixed", 512)
+    rows = [(*row, rate, "sequences/s", "all") for rate in (340, 680)]
+    found = validated_training(write(tmp_path / "t.csv", rows, head), calibrate="none")
+    assert [line["status"] for line in found.predictions()] == ["predicted", "refused"]
+    assert "shorter than A100-SXM4-80GB can be" in found.predictions()[1]["reason"]
+
+
 # -- a table of dpsim's own predictions -----------------------------------------------------------
 
 

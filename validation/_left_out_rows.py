@@ -33,6 +33,7 @@ from dpsim.accuracy.training.series import (
     calibration_row,
     fabric_of,
     like,
+    require_possible,
     unscored,
 )
 from dpsim.accuracy.training.table import TrainingRow, read_table, series_of
@@ -150,6 +151,7 @@ def _predicted(row: TrainingRow, anchors: Anchors) -> Known:
             if anchor.failure:
                 raise Refused(f"its calibration row: {anchor.failure}")
             here = measured_case(row, reading=reading)
+            require_possible(here, anchor.measured)
             if anchor.level is None and here.stand_in:
                 raise Refused("only the size of this model is known")
             case = anchor.level.of(here.case) if anchor.level else here.case

@@ -341,10 +341,11 @@ def above_peak(case: Case) -> str:
     )
 
 
-def check_possible(case: Case, step: float, *, again: bool = False) -> None:
+def check_possible(case: Case, step: float, *, again: bool = False, share: float = 1.0) -> None:
     """Refused where no algorithm lets the devices of `case` multiply what a step of it needs in
-    `step` [s], were they to do nothing else; `again`: with what it says to compute again."""
-    flop = case.model.flop_per_sample()
+    `step` [s], were they to do nothing else; `again`: with what it says to compute again; `share`:
+    the part of its samples that is surely computed."""
+    flop = case.model.flop_per_sample() * share
     if again:
         flop += flop_again(case.model.layers, case.scenario.recompute)
     flop *= max(case.shares) * case.batch.accumulation

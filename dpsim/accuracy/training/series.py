@@ -16,6 +16,7 @@ from dpsim.accuracy.training.experts import apart
 from dpsim.accuracy.training.feeds import NOT_STATED
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -219,9 +220,7 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     if anchor.failure:
         raise Refused(f"its calibration row: {anchor.failure}")
     base, here = anchor.measured, measured_case(row, reading=reading)
-    _require_one_device(here, base)
-    if not (padded(row) or here.stand_in):  # whose work may be less than is counted
-        check_possible(here.case, here.step_time)
+    require_possible(here, base)
     if anchor.level is None and here.stand_in:
         raise Refused("only the size of this model is known: its compute needs a calibrated row")
     case = anchor.level.of(here.case) if anchor.level else here.case
@@ -240,6 +239,16 @@ def _alike(one: Device | None, other: Device | None) -> bool:
     if one is None or other is None or one.name == other.name:
         return one is other or bool(one and other)
     return one.generation == other.generation and one.peak == other.peak
+
+
+def require_possible(here: MeasuredCase, base: MeasuredCase | None) -> None:
+    """Raise Refused where a row was measured on another device than the row that its series is
+    calibrated on, and where it is faster than its device multiplies: a stand-in's work is not
+    known, and of padded texts a part may be left out."""
+    _require_one_device(here, base)
+    if not here.stand_in:
+        left = vocabulary().models.tokens_left if padded(here.row) else 1.0
+        check_possible(here.case, here.step_time, share=left)
 
 
 def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
