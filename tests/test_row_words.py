@@ -99,6 +99,35 @@ def test_words_are_taken_for_tokens(tmp_path: Path) -> None:
     assert rate.step_time == measured(tmp_path, **cells, value="100000", unit="tokens/s").step_time
 
 
+@pytest.mark.parametrize(
+    ("cells", "execution"),
+    [
+        ({"framework": "HF transformers (fms-hf-tuning)"}, {"compile": False}),
+        ({"framework": "Hugging Face Trainer, torch.compile"}, {"compile": True}),
+        ({"framework": "HF transformers, foak-fast-kernels"}, None),
+        ({"framework": "Hugging Face Trainer, DeepSpeed"}, None),
+        ({"framework": "PyTorch 2.2", "model": "GPT-2 (h1024 L24 a16)"}, {"compile": False}),
+        ({"framework": "PyTorch 2.2", "model": "GPT 1.3B"}, None),
+    ],
+)
+def test_plain_modules_run_one_by_one_where_their_shape_is_known(
+    tmp_path: Path, cells: dict[str, str], execution: dict[str, bool] | None
+) -> None:
+    assert measured(tmp_path, **{**LLAMA, **cells}).data.get("execution") == execution
+
+
+def test_decoders_beside_an_encoder_have_the_length_of_their_targets(tmp_path: Path) -> None:
+    row = {"model": "t5_small", "seq_len": "1024", "precision": "BF16", "value": "9"}
+    for task, length in (
+        ("summarisation, targets of 128 tokens", 128), ("targets of up to 64 tokens", 64),
+        ("summarisation, no targets of known length", None), ("windows of 128 tokens", None),
+    ):  # fmt: skip
+        found = measured(tmp_path, **row, task=task).data["model"]
+        assert found.get("target_length") == length
+    other = measured(tmp_path, **LLAMA, task="targets of 128 tokens").data["model"]
+    assert "target_length" not in other
+
+
 def test_torchtitan_runs_its_own_kernels_since_torch_fused_its_norms(tmp_path: Path) -> None:
     def code(date: str) -> str | None:
         cells = {**LLAMA, "framework": "torchtitan", "strategy": "FSDP", "data_date": date}

@@ -70,15 +70,25 @@ def executed(
     made = next(told(words.execution, detail, row.with_known(date=date_of(row))), None)
     own = made and made[0].get("code") == "nanotron"  # its own models, by their shapes
     llama = model.data.get("family") == "llama"
-    known = llama or (not own and "huggingface" in model.data)
-    if made and known:
+    shaped = "huggingface" in model.data or not model.note  # of which more than the size is known
+    if made and (llama or (not own and shaped)):
         keys, more = made
         notes += more
         if keys.get("compile") and named_with_experts(row.text("model").lower()):
             keys = {**keys, "compile": False}
             notes.append("kernels of experts are not counted compiled; they are taken one by one")
         found["execution"] = _with_code(keys, {**model.data, **found.get("model", {})})
+        found |= _one_by_one(found)
     return found
+
+
+def _one_by_one(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The model of `found` whose attention stores its scores, where nothing is fused: then scale,
+    mask, softmax and dropout have a kernel each."""
+    model = found.get("model", {})
+    if model.get("attention") != "math" or found["execution"] != {"compile": False}:
+        return {}
+    return {"model": {**model, "attention": "eager"}}
 
 
 def _with_code(keys: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
