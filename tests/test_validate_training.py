@@ -1749,8 +1749,8 @@ def test_what_bert_is_trained_on_tells_its_head(
 def test_attention_stored_its_scores_before_it_was_fused(
     tmp_path: Path, changes: dict[str, Any], attention: str | None
 ) -> None:
-    """Where kernels count: shares of the peak that are fitted to whole steps know it already.  Where
-    nothing is fused, scale, mask and softmax are not either."""
+    """Where kernels count: shares of the peak that are fitted to whole steps know it already.
+    Where nothing is fused, scale, mask and softmax are not either."""
     row = {**BERT, "accelerator": "NVIDIA A100-SXM4-80GB", "precision": "fp16", "padding": "all"}
     found = point(tmp_path, **{**row, **changes})
     assert found.data["model"].get("attention") == attention

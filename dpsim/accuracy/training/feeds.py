@@ -76,6 +76,12 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
     return {"input": _whole(given, model, notes)}
 
 
+def assumes_time(row: TrainingRow) -> bool:
+    """Whether nothing of `row` says what a sample takes its loader, which is assumed then."""
+    text = row.text("loader").lower()
+    return not (_RATE.search(text) or re.search(rf"{_NUMBER} ?(?:us|ms|s)\b", text))
+
+
 def host_decoding(row: TrainingRow) -> HostDecoding | None:
     """How the host decodes the samples of `row`, where the scripts of its source are known."""
     text = row.text("framework").lower()

@@ -13,7 +13,7 @@ from dpsim.accuracy.platforms import MachineReading, Platform
 from dpsim.accuracy.scores import Scored, count_band, finite
 from dpsim.accuracy.training.baselines import baselines, linear
 from dpsim.accuracy.training.experts import apart
-from dpsim.accuracy.training.feeds import NOT_STATED
+from dpsim.accuracy.training.feeds import NOT_STATED, assumes_time
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -106,15 +106,15 @@ def anchors_of(first: TrainingRow | None, rows: Sequence[TrainingRow]) -> Anchor
         other = Anchors(unpadded[rows.index(first)], unpadded)
         if not other.usual.failure:
             return other
-    if first is not None and anchors.usual.beyond is BeyondLoader and not first.text("loader"):
+    if first is not None and anchors.usual.beyond is BeyondLoader and assumes_time(first):
         unsaid = [_undecoded(row) for row in rows]
         return Anchors(unsaid[rows.index(first)], unsaid)
     return anchors
 
 
 def _undecoded(row: TrainingRow) -> TrainingRow:
-    """`row` without what is assumed of its loader where it says nothing of one."""
-    told = row.text("loader") or NOT_STATED
+    """`row` without what is assumed of its loader where it says no time of one."""
+    told = NOT_STATED if assumes_time(row) else row.text("loader")
     return replace(row, cells={**row.cells, "loader": told})
 
 
