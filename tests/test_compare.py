@@ -880,5 +880,6 @@ def test_a_level_measured_on_another_machine_is_said_to_be() -> None:
     said = [text for text in found.document["warnings"] if "calibrated on" in text]
     assert said == [
         f"cluster.machine={other}: calibrated on a measurement made without --set cluster.machine="
-        f"{other}; --set calibrate=null models compute instead"
+        f"{other}: it is taken as made with it; dpsim sweep with --grid in place of --set carries "
+        "the level of compute over, and --set calibrate=null models compute instead"
     ]

@@ -209,6 +209,22 @@ def test_at_90_percent_the_worse_end_of_the_interval_holds() -> None:
     assert value_at(loaded, less, "step_time_high_s") > 2.0
 
 
+def test_where_more_bandwidth_gains_nothing_is_named_once_with_what_holds_it() -> None:
+    def said(given: str) -> list[str]:
+        bench = bench_of(scenario(RACK))
+        knob, reach = searched(bench, f"cluster.inter_node_bandwidth={given}")
+        wanted = [parse_wanted("step_time_s<=2s")]
+        found = require(bench, knob, wanted, reach)
+        return list(document(scenario(RACK), bench, found)["warnings"])
+
+    texts = said("1:2000 Gbit/s")
+    flat = [text for text in texts if "on, of the values tried, a step stays at" in text]
+    assert len(flat) == 1
+    assert "a TCP connection carries no more; with collective.sockets: 8" in flat[0]
+    assert len([text for text in texts if "its PCIe carries no more" in text]) == 1
+    assert not any("stays at" in text for text in said("1:20 Gbit/s"))
+
+
 def test_a_run_that_takes_no_time_has_no_interval_of_device_hours() -> None:
     point = {"device_hours": 0.0, "time_to_train_s": 0.0}
     point |= {"time_to_train_low_s": 0.0, "time_to_train_high_s": 0.0}

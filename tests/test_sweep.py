@@ -289,6 +289,10 @@ def test_a_calibrated_sweep_over_machines_says_that_one_at_most_was_measured(
         "calibrate: measured at one cluster.machine at most, and carried to all of v100-1x100g, "
         "dgx-1v"
     ]
+    assert said("cluster.machine=dgx-1v") == [
+        "calibrate: measured without cluster.machine=dgx-1v, and carried to it"
+    ]
+    assert not said("cluster.machine=v100-1x100g")
     assert not said("cluster.nodes=1,2")
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 from dpsim.core.errors import SimulationError
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried, checked, marked, nearest
+from dpsim.planning.flat import flat
 from dpsim.planning.knobs import TRIED, Knob
 from dpsim.planning.search import DRAWN, TOLERANCE, edge, holds, run_of
 from dpsim.planning.trials import Reach, Trials, looked_at, passed_over
@@ -92,7 +93,7 @@ def require(
     question = WhichValue(
         "require", [str(one) for one in wanted], knob.key, *ends, base, bench.beside(knob.key)
     )
-    notes = list(trials.notes())
+    notes = [*trials.notes(), *flat(bench, knob, trials.points)]
     if not between and (given is None or isinstance(given, Reach)):
         notes.append(passed_over(knob))
     if found is not None and not found.monotone:

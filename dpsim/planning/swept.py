@@ -79,6 +79,7 @@ class Swept(Presented):
             points[lost.number] = failed(None, lost.reason, change)
         given = ["calibrate"] if header["calibration"] else []
         swept = {axis["key"]: list(map(str, axis["values"])) for axis in header["grid"]}
+        over = carried(given, swept, header["scenario"])
         said = [text for record in records for text in record.get("warnings", ())]
         return GridAnswer(
             schema_version=SCHEMA_VERSION,
@@ -90,7 +91,7 @@ class Swept(Presented):
             grid=from_json(tuple[SweptKey, ...], header["grid"]),
             points=relate([points[number] for number in sorted(points)]),
             calibration=from_json(Level | None, header["calibration"]),
-            warnings=tuple(dict.fromkeys((*carried(given, swept), *said))),
+            warnings=tuple(dict.fromkeys((*over, *said))),
         )
 
     @property

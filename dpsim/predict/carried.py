@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from dpsim.core.overrides import INSTEAD
 from dpsim.describe.scenario import Loaded
 
 #: keys that say how many of a machine there are, over which a measurement is carried
 _COUNTS = {*INSTEAD, "cluster.gpus_per_node"}
+#: what of a cluster says which devices compute
+_DEVICES = ("machine", "device")
 #: beginnings of keys of what joins nodes
 _BETWEEN = ("cluster.inter_node", "cluster.nics_per_node", "cluster.oversubscription")
 #: values of a swept key that a warning shows
@@ -25,8 +28,9 @@ def altered(loaded: Loaded) -> list[str]:
     own = [text for text in loaded.altered if not (alone and text.startswith(_BETWEEN))]
     if own and calibrate is not None and "calibrate" not in loaded.origins_set:
         warnings.append(
-            f"calibrated on a measurement made without --set {', --set '.join(own)}; --set "
-            "calibrate=null models compute instead"
+            f"calibrated on a measurement made without --set {', --set '.join(own)}: it is taken "
+            "as made with it; dpsim sweep with --grid in place of --set carries the level of "
+            "compute over, and --set calibrate=null models compute instead"
         )
     network = [s for s in loaded.altered if s.startswith(("cluster.", "collective."))]
     if network and loaded.scenario.calibration and "calibration" not in loaded.origins_set:
@@ -43,12 +47,22 @@ def _swept(loaded: Loaded) -> Iterator[str]:
     return carried(given, values)
 
 
-def carried(given: Sequence[str], values: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def carried(
+    given: Sequence[str],
+    values: Mapping[str, Sequence[str]],
+    scenario: Mapping[str, Any] | None = None,
+) -> Iterator[str]:
     """Warnings where `values` of keys go over machines or networks, of which what is `given` was
-    measured on one at most."""
+    measured on one at most, or are not the one that `scenario` has, which it was measured on."""
+    measured_on = (scenario or {}).get("cluster") or {}
     for key, several in values.items() if given else ():
+        if not key.startswith(("cluster.", "collective.")) or key in _COUNTS:
+            continue
         told = list(dict.fromkeys(several))
-        if len(told) > 1 and key.startswith(("cluster.", "collective.")) and key not in _COUNTS:
+        name = key.removeprefix("cluster.")
+        if len(told) == 1 and name in _DEVICES and measured_on and told[0] != measured_on.get(name):
+            yield f"{', '.join(given)}: measured without {key}={told[0]}, and carried to it"
+        elif len(told) > 1:
             yield (
                 f"{', '.join(given)}: measured at one {key} at most, and carried to all of "
                 f"{', '.join(told[:_SHOWN])}{', …' * (len(told) > _SHOWN)}"

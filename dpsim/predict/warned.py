@@ -171,8 +171,8 @@ def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:
     inside = min((link.bandwidth for link in links if link.kind in _INSIDE), default=said)
     if inside < min(link.bandwidth for link in links if link.kind not in _INSIDE):
         yield (
-            f"cluster.inter_node_bandwidth: {said * 8 / 1e9:,.10g} Gbit/s is of one NIC, and it "
-            f"sends {inside * 8 / 1e9:.4g} Gbit/s, for its PCIe carries no more"
+            "cluster.inter_node_bandwidth: is of one NIC, and it sends at most "
+            f"{inside * 8 / 1e9:.4g} Gbit/s, for its PCIe carries no more"
         )
 
 
