@@ -179,6 +179,63 @@ def test_rows_that_say_their_nodes_have_their_share_where_no_node_has_all(tmp_pa
         platform_of(lone)
 
 
+BOTH = ("model", "accelerator", "gpus", "batch_per_gpu", "Throughput (img/s)", "step time (ms)")
+
+
+@pytest.mark.parametrize("head", [BOTH, (*BOTH[:4], "throughput", "step time (ms)", "unit")])
+def test_a_rate_beside_the_time_of_a_step_is_checked_against_it(
+    tmp_path: Path, head: tuple[str, ...]
+) -> None:
+    unit = ("img/s",) * (len(head) - len(BOTH))
+    rows = [("resnet50", "V100", n, 256, 750 * n, ms, *unit) for n, ms in ((8, 341), (16, 541))]
+    table = read_table(write(tmp_path / "t.csv", rows, head))
+    assert [row.get("step_time_s") for row in table.rows] == [0.341, 0.541]
+    name = head[4].lower()
+    (said,) = [text for text in table.warnings if "what was measured" in text]
+    assert said.lower().startswith(
+        f"column step time (ms) is what was measured; column {name} is checked against it"
+    )
+    assert measured_case(table.rows[0]).step_time == 0.341
+    with pytest.raises(Refused, match="is not 4096 samples in step_time_s"):
+        measured_case(table.rows[1])
+
+
+def test_a_time_that_is_not_said_to_be_a_steps_is_not_read_beside_a_rate(tmp_path: Path) -> None:
+    head = (*BOTH[:5], "time (s)")
+    table = read_table(write(tmp_path / "t.csv", [("resnet50", "V100", 8, 256, 6000, 90)], head))
+    assert table.rows[0].get("value") == 6000
+    assert any(text.startswith("column time (s) is not read") for text in table.warnings)
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        ("76,000", 76000), ("1,234,567", 1234567), ("13,000.5", 13000.5), ("1,5", None),
+        ("12,34", None), ("0,125", None), ("76,00", None), ("1,2345", None),
+    ],
+)  # fmt: skip
+def test_thousands_of_a_rate_may_be_grouped_where_no_decimals_are_meant(
+    tmp_path: Path, written: str, number: float | None
+) -> None:
+    rows = [("resnet50", "V100", 8, 32, "fp32", "fp32", "800", "samples/s")]
+    rows.append((*rows[0][:6], written, rows[0][7]))
+    found = read_table(write(tmp_path / "t.csv", rows)).rows[1]
+    assert found.get("value") == number
+    assert ("decimals have a point" in found.fault) == (number is None)
+
+
+def test_a_comma_that_may_be_a_decimal_one_is_refused(tmp_path: Path) -> None:
+    """In a time, beside a number that has one, and where cells have other separators."""
+    head = "model,accelerator,gpus,value,unit\n"
+    for text in (
+        head + 'm,V100,8,"1,234",s\nm,V100,8,1.5,s\n',
+        head + 'm,V100,8,"1,234",img/s\nm,V100,8,"1,5",img/s\nm,V100,8,2,img/s\n',
+        (head + "m,V100,8,1.234,img/s\nm,V100,8,2,img/s\n").replace(",", ";").replace(".", ","),
+    ):
+        (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+        assert "may be a decimal one" in read_table(tmp_path / "t.csv").rows[0].fault
+
+
 def test_no_column_of_the_published_tables_is_unread() -> None:
     """Their schema, as validation/published/README.md lists it, is all known."""
     published = Path(__file__).parents[1] / "validation/published/training.csv"
@@ -1500,7 +1557,8 @@ def test_the_command_prints_a_table_writes_its_files_and_one_json(  # type: igno
 
 
 def test_few_rows_are_printed_one_by_one_and_many_are_not(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """The calibrated row is no prediction: it has neither an interval nor an error."""
+    """The calibrated row is no prediction: it has neither an interval nor an error.  How far off
+    another is has the sign of `bias`: + where its step is predicted too long, whatever its unit."""
     rows = [(*RESNET[:3], ranks, *RESNET[4:6], 760.0 * ranks, RESNET[7]) for ranks in (1, 8)]
     code, out, err = cli("validate", str(write(tmp_path / "t.csv", rows)))
     assert code == 0, err
@@ -1510,7 +1568,9 @@ def test_few_rows_are_printed_one_by_one_and_many_are_not(cli, tmp_path: Path) -
     assert [line[1:4] for line in lines] == [["1", "760", "images/s"], ["8", "6,080", "images/s"]]
     assert lines[0][4:] == ["760", "calibrated"]
     predicted, error = float(lines[1][4].replace(",", "")), float(lines[1][6])
-    assert error == pytest.approx((predicted / 6080 - 1) * 100, abs=0.06)
+    assert error == pytest.approx((6080 / predicted - 1) * 100, abs=0.06)
+    bias = next(line.split() for line in out.splitlines() if line.startswith(" -  "))[6]
+    assert (error > 0) == bias.startswith("+")
     many = [(*rows[1][:4], batch, *rows[1][5:]) for batch in range(1, FEW + 2)]
     assert " line 2, " not in cli("validate", str(write(tmp_path / "t.csv", many)))[1]
 
@@ -1577,7 +1637,7 @@ def test_a_series_of_one_row_is_warned_of_where_it_is_calibrated_on(tmp_path: Pa
     }
     assert told["none"] == []
     (warning,) = told["smallest"]
-    assert warning.startswith("2 series of one row: nothing to predict there")
+    assert warning.startswith("2 series of one row (line 2, line 3): nothing to predict there")
 
 
 def test_padded_texts_beyond_the_peak_are_played_without_their_padding(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dpsim.accuracy.words import vocabulary
 from dpsim.report import accuracy_view as shared
 from dpsim.report.accuracy_view import Document, Dot, Titled, View
 from dpsim.report.figures import GREY, blank, legend
@@ -56,7 +57,7 @@ def _rows(found: ValidatedTraining) -> Iterator[Titled]:
 
 
 def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
-    """The cells of one row, in its own unit."""
+    """The cells of one row, in its own unit; how far off it is as `bias` is: its step."""
     row = found.table.rows[one.number]
     assert one.predicted
     assert one.measured
@@ -65,7 +66,9 @@ def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
         assert one.low is not None
         assert one.high is not None
         ends = between(number(one.low), number(one.high))
-        off = signed(one.predicted / one.measured - 1.0)
+        off = signed(one.measured / one.predicted - 1.0)
+        if row.get("value") is None or row.text("unit") in vocabulary().tables.times:
+            off = signed(one.predicted / one.measured - 1.0)
     unit = row.text("unit") or "s"
     return [
         brief(row.text("row_id") or row.text("series_id") or _unnamed(row), 40),
@@ -111,8 +114,9 @@ def _cells(figures: Document) -> list[str]:
 def _sentences(document: Document) -> list[str]:
     """What the tables don't say: what became of the rows, the headline, the refusals."""
     lines = [
-        f"Rows: {shared.counted(document)}. Error is |predicted / measured - 1|; bias is that of "
-        "steps in the median: + is predicted too slow."
+        f"Rows: {shared.counted(document)}. Error is |predicted / measured - 1|; off is "
+        "predicted / measured - 1 of a row's step, bias that of steps in the median: + is "
+        "predicted too slow."
     ]
     across = document["across_nodes"]
     if across["n"]:

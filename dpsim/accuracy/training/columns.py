@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from dpsim.accuracy.words import vocabulary
 
@@ -31,6 +32,8 @@ READ = frozenset(
 _BESIDE = re.compile(
     r"source_\w+|\w+_src|license|scaling|fabric_status|value_kind|mfu_pct|intra_gbytes_s"
 )
+#: how a column of steps' times begins; another time may be that of a whole run
+_STEP = re.compile(r"(?:step|iteration) ?time\b")
 #: how alike the spelling of a column is to one that may be meant
 _ALIKE = 0.75
 
@@ -47,27 +50,54 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(sorted(re.findall(r"[a-z0-9]+", name.lower())))
 
 
-def measured_in(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """`columns` with the one that holds what was measured as `value`, where none is called so, and
-    the unit that its name says; "" where a column tells it.
+class MeasuredColumns(NamedTuple):
+    """Columns of a table, with those that hold what was measured under their own names.
 
-    >>> measured_in(["model", "throughput (img/s)"]), measured_in(["step time (ms)"])
-    ((('model', 'value'), 'img/s'), (('value',), 'ms'))
-    >>> measured_in(["throughput_global", "throughput_unit"]), measured_in(["throughput", "unit"])
-    ((('value', 'unit'), ''), (('value', 'unit'), ''))
+    unit     of `value`, where the name of its column says it; "" where a column does
+    seconds  how long the unit of `step_time_s` is
     """
-    if {"value", "step_time_s"} & set(columns):
-        return tuple(columns), ""
-    units = {name: _unit_in(name) for name in columns}
-    held = next((name for name in columns if units[name]), "")
-    if held:
-        return tuple("value" if name == held else name for name in columns), units[held]
+
+    names: tuple[str, ...]
+    unit: str = ""
+    seconds: float = 1.0
+
+
+def measured_in(columns: Sequence[str]) -> MeasuredColumns:
+    """`columns` with the one that holds what was measured as `value`, where none is called so; the
+    time of a step beside a rate is `step_time_s`.
+
+    >>> measured_in(["model", "throughput (img/s)"]).names, measured_in(["step time (ms)"]).unit
+    (('model', 'value'), 'ms')
+    >>> measured_in(["throughput_global", "throughput_unit"]).names
+    ('value', 'unit')
+    >>> measured_in(["throughput (img/s)", "step time (ms)"])
+    MeasuredColumns(names=('value', 'step_time_s'), unit='img/s', seconds=0.001)
+    """
+    times = vocabulary().tables.times
+    steps = [name for name in columns if _STEP.match(name) and _unit_in(name) in times]
+    if len(steps) == 1 and "step_time_s" not in columns:
+        found = _valued(["step_time_s" if name == steps[0] else name for name in columns])
+        if "value" in found.names:
+            return found._replace(seconds=times[_unit_in(steps[0])])
+    return _valued(columns)
+
+
+def _valued(columns: Sequence[str]) -> MeasuredColumns:
+    """`columns` with one of them as `value`, where none is called so: of several that say their
+    unit the first, and beside the time of a step a rate."""
+    names, words = tuple(columns), vocabulary().tables
+    if "value" in names:
+        return MeasuredColumns(names)
+    units = {name: unit for name in names if (unit := _unit_in(name))}
+    if "step_time_s" in names:
+        units = {name: unit for name, unit in units.items() if unit not in words.times}
+    for held, unit in units.items():
+        return MeasuredColumns(tuple("value" if name == held else name for name in names), unit)
     own = {"throughput": "value", "throughput_global": "value"}
-    if not {"unit", "throughput_unit"} & set(columns):
-        return tuple(columns), ""
-    own |= {} if "unit" in columns else {"throughput_unit": "unit"}
-    made = tuple(own.get(name, name) for name in columns)
-    return (made, "") if made.count("value") == 1 else (tuple(columns), "")
+    own |= {} if "unit" in names else {"throughput_unit": "unit"}
+    made = tuple(own.get(name, name) for name in names)
+    told = {"unit", "throughput_unit"} & set(names) and made.count("value") == 1
+    return MeasuredColumns(made if told else names)
 
 
 def plain_unit(text: str) -> str:

@@ -9,13 +9,13 @@ notes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from dpsim.accuracy.platforms import platform
-from dpsim.accuracy.training.columns import measured_in, named, plain_unit, unread
+from dpsim.accuracy.training.columns import MeasuredColumns, measured_in, named, plain_unit, unread
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Check, Refused
@@ -45,6 +45,11 @@ _LOOSE = (
 )  # fmt: skip
 NUMBERS = (*_STRICT, *_LOOSE)
 _UNITS = ("unit", "throughput_unit")
+_MEASURED = ("value", "step_time_s", "throughput_global")
+#: thousands that are no decimals: in several groups, or before a decimal point; and in one group
+_MANY_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3}){2,}(?:\.\d+)?|,\d{3}\.\d+)")
+_ONE_THOUSAND = re.compile(r"[1-9]\d{0,2},\d{3}")
+_DECIMAL_COMMA = re.compile(r"\d+,(?:\d{1,2}|\d{4,})|0\d*,\d+")
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:[, \u00a0\u202f]\d{3})+")
 #: tokens of a sequence in powers of two, as their lengths are told: 8K is 8,192
 _KILO = re.compile(r"(\d{1,4}) ?[kK]")
@@ -170,8 +175,11 @@ def read_table(path: Path) -> TrainingTable:
     is a measured point.
     """
     table = csvfile.read(path, MAX_BYTES, MAX_ROWS, ragged=True)
-    columns, unit = _columns(table)
-    rows = tuple(_row(number, row, columns, unit) for number, row in enumerate(table))
+    read = _columns(table)
+    found = list(table)
+    grouped = table.mark == "," and not _has_decimal_commas(found, read.names)
+    rows = tuple(_row(number, row, read, grouped) for number, row in enumerate(found))
+    columns = read.names
     if not rows:
         raise table.refusal("has no rows", None)
     if all(row.fault for row in rows):
@@ -180,14 +188,28 @@ def read_table(path: Path) -> TrainingTable:
         path.name,
         columns,
         rows,
-        (*unread(columns), *_missing(columns, rows), *_repeated(rows), *_conflicting(rows)),
+        (
+            *unread(columns),
+            *_both(table.columns, columns, rows),
+            *_missing(columns, rows),
+            *_repeated(rows),
+            *_conflicting(rows),
+        ),
     )
 
 
-def _columns(table: csvfile.Table) -> tuple[tuple[str, ...], str]:
-    """The columns under their own names, and the unit that the name of `value` said; refuses a
-    table that lacks what is needed."""
-    columns, unit = measured_in(named(table.columns))
+def _has_decimal_commas(rows: Iterable[csvfile.Row], columns: Sequence[str]) -> bool:
+    """Whether a measured number of `rows` has a comma that separates no thousands."""
+    places = [place for place, name in enumerate(columns) if name in _MEASURED]
+    cells = (row.padded[place].strip() for row in rows for place in places)
+    return any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells)
+
+
+def _columns(table: csvfile.Table) -> MeasuredColumns:
+    """The columns under their own names, and the units that those of `value` and `step_time_s`
+    said; refuses a table that lacks what is needed."""
+    found = measured_in(named(table.columns))
+    columns = found.names
     double = sorted({c for c in columns if columns.count(c) > 1})
     if double:
         raise table.refusal(f"two columns are called {double[0]!r}")
@@ -201,9 +223,9 @@ def _columns(table: csvfile.Table) -> tuple[tuple[str, ...], str]:
                 f"no column {' or '.join(group)}; a table needs at least model, "
                 f"accelerator, total_gpus, value and unit{_meant(columns)}"
             )
-    if "value" in columns and "unit" not in columns and not unit:
+    if "value" in columns and "unit" not in columns and not found.unit:
         raise table.refusal("column value needs a column unit, for example samples/s")
-    return columns, unit
+    return found
 
 
 def _meant(columns: tuple[str, ...]) -> str:
@@ -212,10 +234,11 @@ def _meant(columns: tuple[str, ...]) -> str:
     return f" ({'. '.join(found)})" if found else ""
 
 
-def _row(number: int, found: csvfile.Row, columns: tuple[str, ...], unit: str) -> TrainingRow:
-    cells = dict(zip(columns, found.padded, strict=True))
-    if unit:
-        cells.setdefault("unit", unit)
+def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) -> TrainingRow:
+    """The row; `grouped`: whether a comma of its rates can separate thousands alone."""
+    cells = dict(zip(read.names, found.padded, strict=True))
+    if read.unit:
+        cells.setdefault("unit", read.unit)
     cells |= {name: plain_unit(cells[name]) for name in _UNITS if cells.get(name)}
     numbers: dict[str, float] = {}
     if found.miscounted:  # nobody knows which cell is whose
@@ -224,10 +247,12 @@ def _row(number: int, found: csvfile.Row, columns: tuple[str, ...], unit: str) -
     for column in NUMBERS:
         if text := cells.get(column, "").strip():
             try:
-                numbers[column] = _number(text, column)
+                numbers[column] = _number(text, column, grouped and _is_rate(column, cells))
             except ValueError as error:
                 if column in _STRICT:
                     fault = fault or f"{column}: {error}"
+    if "step_time_s" in numbers:
+        numbers["step_time_s"] *= read.seconds
     if "gpus_per_node" not in numbers and (size := _of_a_size(cells)):
         numbers["gpus_per_node"] = size
     if "total_gpus" not in numbers:
@@ -267,14 +292,40 @@ def _contradiction(numbers: Mapping[str, float]) -> str:
     return ""
 
 
-def _number(text: str, column: str) -> float:
-    """The number of a cell; one that counts may have commas between thousands."""
+def _is_rate(column: str, cells: Mapping[str, str]) -> bool:
+    """Whether a column holds a rate; a time with a comma before three digits may be either."""
+    times, unit = vocabulary().tables, cells.get("unit", "")
+    rate = column == "value" and unit not in times.times and unit not in times.run_times
+    return rate or column == "throughput_global"
+
+
+def _number(text: str, column: str, grouped: bool = False) -> float:
+    """The number of a cell; one that counts, or is `grouped`, may have commas between thousands."""
     plain = vocabulary().tables.behind.sub("", text)
     if (column in _COUNTS or column in _LOOSE) and _THOUSANDS.fullmatch(plain):
         plain = re.sub(r"\D", "", plain)
+    elif _MANY_THOUSANDS.fullmatch(plain) or (grouped and _ONE_THOUSAND.fullmatch(plain)):
+        plain = plain.replace(",", "")
+    elif column in _MEASURED and re.fullmatch(r"\d+(?:,\d+)+(?:\.\d+)?", plain):
+        raise ValueError(
+            f"{text[:40]!r} has a comma that may be a decimal one: decimals have a point, as 12.5; "
+            "76,000 is read in a rate, where commas separate cells and none is before decimals"
+        )
     if column == "seq_len" and (kilo := _KILO.fullmatch(plain)):
         plain = str(1024 * int(kilo[1]))
     return float(_COUNT.bare(plain)) if column in _COUNTS else _QUANTITY.bare(plain)
+
+
+def _both(
+    given: Sequence[str], columns: Sequence[str], rows: Iterable[TrainingRow]
+) -> Iterable[str]:
+    """Which of two measured columns, as the names `given`, is read where rows have both."""
+    own = {name: f"column {said[:60]}" for name, said in zip(columns, given, strict=True)}
+    if any({"value", "step_time_s"} <= row.numbers.keys() for row in rows):
+        yield (
+            f"{own['step_time_s']} is what was measured; {own['value']} is checked against it "
+            f"where the row states its batch: more than {AGREE * 100:g} % apart is refused"
+        )
 
 
 def _repeated(rows: Iterable[TrainingRow]) -> Iterable[str]:
@@ -294,7 +345,7 @@ def _conflicting(rows: Iterable[TrainingRow]) -> Iterable[str]:
             said = (text for column, text in row.cells.items() if column not in _OUTCOME)
             runs.setdefault((series_of(row), *said), []).append(row)
     for same in runs.values():
-        for column in ("value", "step_time_s", "throughput_global"):
+        for column in _MEASURED:
             found = [(row.numbers[column], row) for row in same if column in row.numbers]
             found.sort(key=lambda pair: pair[0])
             if found and found[-1][0] > AGREE_AGAIN * found[0][0]:

@@ -116,13 +116,14 @@ def _document(
 
 def _alone(table: TrainingTable, calibrate: str) -> Iterable[str]:
     """A warning where calibration leaves nothing to predict of some series."""
-    count = sum(len(rows) == 1 for rows in table.series.values())
-    if calibrate == "smallest" and count:
+    alone = [rows[0] for rows in table.series.values() if len(rows) == 1]
+    if calibrate == "smallest" and alone:
+        lines = ", ".join(f"line {row.line}" for row in alone[:_NAMED])
         yield (
-            f"{count} series of one row: nothing to predict there; rows of one series share a "
-            "series_id (without the column: source, model, task, framework, strategy, precision, "
-            "unit and machine), "
-            "or take --calibrate none"
+            f"{len(alone)} series of one row ({lines}{', …' * (len(alone) > _NAMED)}): nothing to "
+            "predict there; rows of one series share a series_id (without the column: source, "
+            "model, task, framework, strategy, precision, unit and machine), or take --calibrate "
+            "none"
         )
 
 
