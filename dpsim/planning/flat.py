@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dpsim.backends.nccl import Nccl
+from dpsim.core.plugins import name_of
 from dpsim.core.units import show
 from dpsim.planning.bench import Bench
 from dpsim.planning.knobs import SAID, Knob
@@ -40,7 +40,7 @@ def flat(bench: Bench, knob: Knob, points: Mapping[float, Point | Failed]) -> It
 def _held_by_connections(bench: Bench, knob: Knob, value: float, step: float) -> str:
     """That TCP connections hold a `step`, where more of them make it shorter."""
     backend = bench.case().transport.backend if knob.key == BANDWIDTH else None
-    if not isinstance(backend, Nccl) or (backend.sockets or 1) >= _SOCKETS:
+    if backend is None or name_of(backend) != "nccl":
         return ""
     more = {"collective.backend": "nccl", "collective.sockets": _SOCKETS}
     tried = bench.point({knob.key: knob.setting(knob.text(value)), **more})
