@@ -27,7 +27,7 @@ from dpsim.predict.training_run import cost_of, switch_ports, usage_of
 from dpsim.report.explained import cost_columns, print_explanation
 from dpsim.report.points import run_columns
 from dpsim.report.run import print_run
-from dpsim.report.text import number
+from dpsim.report.text import money
 
 PRICES = Path(__file__).parent / "data" / "prices"
 USAGE = Usage(
@@ -416,8 +416,10 @@ def test_tables_show_time_money_and_energy() -> None:
     text = out.getvalue()
     assert "Training takes" in text
     last = found.points[-1]
-    low, high = (number(last[f"cost_{end}_usd"]) for end in ("low", "high"))
-    assert f"and costs {number(last['cost_usd'])} usd ({low}–{high} usd)." in text
+    low, high = (money(last[f"cost_{end}_usd"]).removesuffix(" usd") for end in ("low", "high"))
+    told = " ".join(text.split())
+    assert told.count(f"and costs {money(last['cost_usd'])} ({low}–{high} usd).") == 1
+    assert "as its steps')" in told
     assert "cooling" in text
     assert "1 node x 20 usd/h" in text
 

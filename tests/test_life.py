@@ -509,6 +509,16 @@ def test_the_life_that_is_told_is_the_first_of_those_that_were_drawn() -> None:
     assert one.end == pytest.approx(play(course, 1).times[0], rel=1e-9)
 
 
+def test_what_a_run_takes_is_said_once_with_what_each_spread_is_of(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "job.json").write_text(json.dumps({**TOY, **BREAKS}))
+    code, out, _ = cli("run", str(tmp_path / "job.json"))
+    told = " ".join(out.split())
+    assert code == 0
+    assert told.count("of steps and failures together)") == 1
+    assert "runs drawn at the predicted step, which failures alone tell apart, 10 %" in told
+    assert "it takes" not in told
+
+
 def test_a_plan_finds_how_many_spares_a_goal_needs(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     pools = {"spares": {"warm": 0}, "repair": {"automatic": "6 h"}, "detection": "60 s"}
     text = json.dumps({**TOY, **BREAKS, "recovery": {"kind": "restart", **pools}})

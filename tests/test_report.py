@@ -511,6 +511,15 @@ def test_machine_is_printed_and_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_machine_is_drawn_where_that_is_asked_for_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of every command, nothing is written without --out."""
+    monkeypatch.chdir(tmp_path)
+    assert shown("dgx-1v").splitlines()[-1].startswith("-o dgx-1v.png draws it")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["resnet50", "llama-3-8b"])
 def test_model_units_sum_to_the_model(name: str) -> None:
     model = load_named(name, 2048)

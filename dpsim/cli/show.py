@@ -30,7 +30,7 @@ Sequence = Annotated[
 Out = Annotated[
     Where,
     out_option(
-        "Where to draw a machine (.png, .svg, .pdf), or its graph (.graphml, .json).", "FILE"
+        "Draw a machine there (.png, .svg, .pdf), or write its graph (.graphml, .json).", "FILE"
     ),
 ]
 
@@ -42,7 +42,7 @@ def show(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Print a table of THING; a machine is also drawn to a picture, or written as a graph."""
+    """Print a table of THING; --out also draws a machine, or writes it as a graph."""
     from dpsim.report import console
     from dpsim.report.things import show_thing, write_machine
     from dpsim.report.things_document import document

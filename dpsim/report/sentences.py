@@ -12,7 +12,7 @@ from dpsim.core.units import show
 from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
-from dpsim.predict.point import UNFIT_WORDS, FedStep, Interval, Point, TrainingRun, computed
+from dpsim.predict.point import UNFIT_WORDS, FedStep, Interval, Point, computed
 from dpsim.report import behaved, lived
 from dpsim.report.bending import bend
 from dpsim.report.points import interval, place, rate, settings, spoken_of
@@ -72,11 +72,16 @@ def headline(answer: Answer) -> str:
 
 
 def _asked(point: Point) -> str:
-    """What the training run takes and costs, where that was asked for."""
+    """What the training run takes and costs, where that was asked for, with their intervals."""
     if point.run is None:
         return ""
-    cost = f" and costs {_dollars(point.money.usd)}" if point.money else ""
-    return f" Training then takes {duration(point.run.time_s)}{cost}."
+    ends = between(duration(point.run.low_s), duration(point.run.high_s))
+    of = "of steps and failures together" if point.life else "as its steps'"
+    text = f" Training then takes {duration(point.run.time_s)} (90 % interval {ends}, {of})"
+    if point.money:
+        low, high = (_dollars(usd) for usd in (point.money.low, point.money.high))
+        text += f" and costs {_dollars(point.money.usd)} ({between(low, high)})"
+    return text + "."
 
 
 def _dollars(usd: float) -> str:
@@ -216,7 +221,7 @@ def _training(answer: Answer) -> list[str]:
     larger batches need more samples."""
     timed = [(p, p.run) for p in computed(answer.points) if p.run and not settings(p)]
     if len(timed) < 2:
-        return [_ends(point, run) for point, run in timed]
+        return []
     (first, short), (last, long) = timed[0], max(timed, key=lambda pair: pair[0].ranks)
     text = (
         f"Training takes {duration(long.time_s)} on {ranks(last.ranks)}, "
@@ -231,17 +236,7 @@ def _training(answer: Answer) -> list[str]:
             f"global batch {last.global_batch:,} needs {number(more)} times the samples of "
             f"{first.global_batch:,}"
         )
-    return [text + ".", _ends(last, long)]
-
-
-def _ends(point: Point, run: TrainingRun) -> str:
-    """The 90 % interval of what the run takes and costs."""
-    text = f"On {ranks(point.ranks)} it takes {duration(run.time_s)} (90 % interval "
-    text += f"{between(duration(run.low_s), duration(run.high_s))})"
-    if point.money:
-        low, high = (number(usd) for usd in (point.money.low, point.money.high))
-        text += f" and costs {number(point.money.usd)} usd ({low}–{high} usd)"
-    return text + "."
+    return [text + "."]
 
 
 def _last(answer: Answer, tells: Callable[[Point], object]) -> Point | None:

@@ -54,7 +54,7 @@ DEPENDENCIES = ("simpy", "numpy", "networkx", "pandas", "matplotlib", "pydantic"
 def show_thing(
     thing: str, console: Console, *, nodes: int, sequence_length: int | None, out: Path | None
 ) -> None:
-    """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names, and
+    """Print what `thing` is; a machine is also drawn to `out`, if anywhere.  Refused for unknown names, and
     where there is nothing to draw."""
     thing = short_name(thing)
     if thing in machine_names() or thing.endswith((".yaml", ".yml")):
@@ -193,19 +193,23 @@ def _measuring_programs(console: Console) -> None:
 
 def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
     machine = load_machine(name, Path())
-    path = out if out is not None else Path(f"{machine.name}.png")
     count = _drawn(machine, nodes)
-    _check_place(path)
+    if out is not None:
+        _check_place(out)
     _print(console, machine.name, style="bold")
     if machine.description:
         _print(console, machine.description)
     _words(console, WHAT, _machine_rows(machine))
     headers = ("link", "number", "bandwidth one way", "latency")
     console.print(table(headers, _links(machine, count), left=("link",)))
-    write_machine(name, nodes, path)
+    if out is not None:
+        write_machine(name, nodes, out)
     if machine.sources:
         _print(console, "Sources:", *(f"- {key}: {text}" for key, text in machine.sources.items()))
-    _print(console, f"{count} node{'s' * (count > 1)} drawn to {path}")
+    if out is None:
+        _print(console, f"-o {machine.name}.png draws it, -o {machine.name}.graphml is its graph.")
+    else:
+        _print(console, f"{count} node{'s' * (count > 1)} drawn to {out}")
 
 
 def write_machine(name: str, nodes: int, out: Path) -> None:
