@@ -1339,7 +1339,7 @@ COMMANDS = [
     ("cluster.rank=3", "did you mean 'ranks'?"),
     ("clutser.ranks=3", "did you mean 'cluster'?"),
     ("strategy.recompute=full", "; there is 'recompute'"),
-    ("cluster.per_device=4", "; there is 'batch.per_device'"),
+    ("cluster.per_device=4", "did you mean 'device'? there is 'batch.per_device'"),
     ("parallel.context_=2", "did you mean 'context'?"),
     ("collective.latency=3", "3 has no unit; write for example '5 us'"),
     ("collective.bandwidth=3 GB", "where B/s is needed"),
@@ -1358,6 +1358,13 @@ def test_set_is_refused(case: tuple[str, str], refusal: Refusal) -> None:
     message = refusal("x.yaml", "--set", case[0])
     assert message.startswith(f"--set {case[0]}")
     assert case[1] in message
+
+
+def test_a_key_that_lacks_its_plural_is_not_looked_for_elsewhere(refusal: Refusal) -> None:
+    """`failures.node` is another thing."""
+    Path("x.yaml").write_text(GOOD)
+    message = refusal("x.yaml", "--set", "cluster.node=3")
+    assert message.endswith("cluster.node: unknown key; did you mean 'nodes'?")
 
 
 WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [

@@ -199,6 +199,18 @@ def test_beyond_what_an_algorithm_explains_a_calibration_is_refused(
         answer(RESNET, calibrate={"throughput": f"{per_second}/s"}, **changes)
 
 
+@pytest.mark.parametrize(("compute", "faster"), [("fp16", False), ("fp32", True)])
+def test_a_faster_dtype_is_proposed_where_the_device_has_one_and_a_smaller_batch_always(
+    compute: str, faster: bool
+) -> None:
+    with pytest.raises(Refused, match="a step may have had fewer than 4,096 samples") as refused:
+        answer(
+            RESNET, batch={"per_device": 4096}, calibrate={"step_time": "320 ms"},
+            precision={"compute": compute},
+        )  # fmt: skip
+    assert ("faster dtype" in str(refused.value)) == faster
+
+
 def test_without_a_measurement_the_interval_is_wide_and_says_why() -> None:
     free, tied = (
         answer(RESNET, **extra)["points"][0]

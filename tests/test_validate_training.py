@@ -36,8 +36,9 @@ from dpsim.describe.scenario import load
 from dpsim.describe.sections import Calibrate
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.predict import shortened
-from dpsim.predict.level import BeyondPeak, level
+from dpsim.predict.level import level
 from dpsim.predict.memory import memory_of
+from dpsim.predict.peak import BeyondPeak
 from dpsim.predict.player import step_time
 from dpsim.report.accuracy_training import FEW
 

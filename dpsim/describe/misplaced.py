@@ -16,15 +16,18 @@ _TAGS = ("kind", "backend", "name")
 
 def elsewhere(cls: type, path: tuple[str | int, ...], said: str) -> str:
     """Where in a file of records `cls` the unknown key at `path` is one, beside what was `said` of
-    it; "" where it is nowhere, or names which kind a section is."""
+    it; "" where it is nowhere, names which kind a section is, or is one of the section's own but
+    for its plural."""
     key = str(path[-1]) if path else ""
     if key in ("", *_TAGS) or not said.startswith("unknown key"):
+        return ""
+    if f"'{key}s'" in said or f"'{key.removesuffix('s')}'" in said:
         return ""
     here = ".".join(map(str, path[:-1]))
     own = f"{here}.{key}".lstrip(".")
     places = [place for place in places_of(cls, key) if place != own and place not in said]
     shown = " or ".join(repr(place) for place in places[:_MOST])
-    return f"; there is {shown}" if shown else ""
+    return f"{'' if said.endswith('?') else ';'} there is {shown}" if shown else ""
 
 
 def places_of(cls: type, key: str) -> list[str]:

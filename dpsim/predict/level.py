@@ -20,10 +20,9 @@ from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import Calibrate, CalibrationPoint
-from dpsim.models.compute import beyond_peak
-from dpsim.models.recomputing import flop_again
 from dpsim.predict.findings import CalibrationFinding, of_level, of_points
 from dpsim.predict.fit import PointsFit, fit
+from dpsim.predict.peak import check_peak
 from dpsim.predict.player import FEW, Tries, step_time
 from dpsim.predict.point import Causes
 from dpsim.predict.repeats import Repeats
@@ -38,15 +37,6 @@ _FARTHER = 4.0
 _AS_LONG = 0.01
 #: what rounding makes of one step played twice, over it
 _ROUNDING = 1e-12
-
-_FASTER = (
-    "if it ran in a faster dtype (autocast, tf32), say so (precision.compute; in a table column "
-    "precision)"
-)
-
-
-class BeyondPeak(Refused):
-    """A measured step that is faster than any algorithm lets its device multiply."""
 
 
 class BeyondLoader(Refused):
@@ -138,7 +128,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     fitted = fit(cases, targets, start, play or step_time, quick)
     numbers = {number.name: number.value for number in fitted.numbers}
     adjusted = Adjustment(**numbers)
-    _check_peak(adjusted.of(cases[0]))
+    check_peak(adjusted.of(cases[0]))
     findings = tuple(of_points([adjusted.of(case) for case in cases], fitted))
     steps = [one.fitted_s for one in fitted.residuals]
     measured = tuple(map(reference, cases, targets, steps))
@@ -238,7 +228,7 @@ def _alone(
             )
             start = near if near > least else start
     scale = _solve(lambda scale: time(scaled(case, scale, issuing)), target, least, start)
-    _check_peak(scaled(case, scale))
+    check_peak(scaled(case, scale))
     return scale
 
 
@@ -327,68 +317,3 @@ def _inside(known: Mapping[float, float], guess: float, target: float, least: fl
     if guess > 1e12:
         raise Refused("the model's compute takes no time, so no level fits", ("calibrate",))
     return guess
-
-
-def above_peak(case: Case) -> str:
-    """What to say where `case` computes faster than its device multiplies and an algorithm explains
-    it; else ""."""
-    most = beyond_peak(case.model, case.precision.compute)
-    if not 1 < _share_of_peak(case) <= most:
-        return ""
-    return (
-        f"calibrated at {_shown(case)}: convolutions of 3 x 3 by Winograd's algorithm, which needs "
-        f"up to {most:g} times fewer multiplications, explain it; {_FASTER}"
-    )
-
-
-def check_possible(case: Case, step: float, *, again: bool = False, share: float = 1.0) -> None:
-    """Refused where no algorithm lets the devices of `case` multiply what a step of it needs in
-    `step` [s], were they to do nothing else; `again`: with what it says to compute again; `share`:
-    the part of its samples that is surely computed."""
-    flop = case.model.flop_per_sample() * share
-    if again:
-        flop += flop_again(case.model.layers, case.scenario.recompute)
-    flop *= max(case.shares) * case.batch.accumulation
-    if case.device is None or flop == 0:
-        return
-    most = beyond_peak(case.model, case.precision.compute)
-    peak = case.device.peak_for(case.precision.compute) * case.mesh.replica
-    if step * peak * most < flop:
-        raise Refused(
-            f"a step of {step:.4g} s is shorter than {case.device.name} can be: at its peak in "
-            f"{case.precision.compute} the multiplications alone take {flop / peak / most:.4g} s; "
-            f"{_FASTER}"
-        )
-
-
-def _check_peak(case: Case) -> None:
-    """Refused where `case` computes faster than any algorithm lets its device."""
-    if _share_of_peak(case) > beyond_peak(case.model, case.precision.compute):
-        message = f"the measured step would need {_shown(case)}; {_how(case)}"
-        raise BeyondPeak(message, ("calibrate",))
-
-
-def _how(case: Case) -> str:
-    """What may have made a step of `case` faster than it is played."""
-    parallel = case.scenario.parallel
-    if parallel.tensor == 1 or parallel.async_tensor_parallel:
-        return _FASTER
-    beside = "if tensor ranks exchanged beside products, with parallel.sequence_parallel and"
-    return f"{_FASTER}; {beside} parallel.async_tensor_parallel"
-
-
-def _shown(case: Case) -> str:
-    name = case.device.name if case.device else "none"
-    return f"{_share_of_peak(case):.0%} of {name}'s peak in {case.precision.compute}"
-
-
-def _share_of_peak(case: Case) -> float:
-    """FLOP of a step over what the device multiplies directly in the time of its compute; 0 where
-    nothing is known."""
-    samples = max(case.shares) * case.batch.accumulation
-    flop = case.model.flop_per_sample() * samples
-    if case.device is None or flop == 0:
-        return 0.0
-    job = case.job(max(case.shares))
-    seconds = sum(t.forward + t.backward for t in job.times) * job.micro_batches
-    return flop / (seconds * case.device.peak_for(case.precision.compute))

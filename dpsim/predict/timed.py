@@ -11,7 +11,8 @@ from dpsim.cases.variant import at_ranks, batched
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import CalibrationPoint, made_up
-from dpsim.predict.level import Level, check_possible, level_of, point_of
+from dpsim.predict.level import Level, level_of, point_of
+from dpsim.predict.peak import check_possible
 
 #: what may be said of a point beside its ranks
 KEYS = ("per_device", "global", "accumulation")

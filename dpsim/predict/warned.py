@@ -22,10 +22,11 @@ from dpsim.predict import lived, startup, training_run
 from dpsim.predict.carried import altered
 from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
-from dpsim.predict.level import Level, above_peak
+from dpsim.predict.level import Level
 from dpsim.predict.library_kernels import of_kernels, quicker_layout
 from dpsim.predict.memory import CROWDED, crowded, memory_of
 from dpsim.predict.outcome import Outcome
+from dpsim.predict.peak import above_peak
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.routing import found_of_experts, level_range

@@ -54,8 +54,8 @@ DEPENDENCIES = ("simpy", "numpy", "networkx", "pandas", "matplotlib", "pydantic"
 def show_thing(
     thing: str, console: Console, *, nodes: int, sequence_length: int | None, out: Path | None
 ) -> None:
-    """Print what `thing` is; a machine is also drawn to `out`, if anywhere.  Refused for unknown names, and
-    where there is nothing to draw."""
+    """Print what `thing` is; a machine is also drawn to `out`, if that is given.  Refused for
+    unknown names, and where there is nothing to draw."""
     thing = short_name(thing)
     if thing in machine_names() or thing.endswith((".yaml", ".yml")):
         _machine(thing, console, nodes, out)

@@ -24,7 +24,8 @@ from dpsim.describe.sections import Calibrate, made_up
 from dpsim.machines.devices import Device
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
-from dpsim.predict.level import BeyondLoader, BeyondPeak, Level, check_possible
+from dpsim.predict.level import BeyondLoader, Level
+from dpsim.predict.peak import BeyondPeak, check_possible
 from dpsim.predict.uncertainty import interval
 from dpsim.predict.widths import reference
 
