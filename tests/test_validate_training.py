@@ -998,11 +998,11 @@ def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path)
     [
         ({"dp": 4, "global_batch": ""}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
         ({"tp": 3}, "tp x pp x dp is 24"),
-        ({"pp": 32, "dp": ""}, "tp x pp x dp is 0"),
+        ({"pp": 32, "dp": ""}, "tp x pp is 64, which is not the row's 16 GPUs"),
         ({"grad_accum": "", "global_batch": ""}, "micro-batches are not stated"),
         ({"grad_accum": "", "batch_per_gpu": 3}, "no whole number of micro-batches of 3"),
         ({"tp": "4 or 8"}, "'4 or 8' is not one number"),
-        ({"cp": 32, "dp": ""}, "tp x pp x cp x dp is 0"),
+        ({"cp": 32, "dp": ""}, "tp x pp x cp is "),
         ({"strategy_detail": "interleaved 1F1B", "model": "ResNet-50"}, "interleaved pipeline are"),
     ],
 )

@@ -24,9 +24,10 @@ class StepExchanges:
         ranks = replicas * tensor
         nodes = -(-ranks // machine.gpus_per_node)
         if nodes > 1 and machine.gpus_per_node % tensor:
+            gpus = machine.gpus_per_node
+            whole = ", ".join(str(n) for n in range(1, gpus + 1) if gpus % n == 0)
             raise Refused(
-                f"replicas of {tensor} do not fill the {machine.gpus_per_node} devices of a node "
-                "evenly",
+                f"replicas of {tensor} do not fill the {gpus} devices of a node evenly; {whole} do",
                 ("serving", "tensor"),
             )
         if nodes > 1 and machine.network is None:

@@ -91,7 +91,7 @@ def _check_rate(row: TrainingRow, case: Case, value: float, step: float) -> None
         if abs(rate / found - 1) > AGREE:
             raise Refused(
                 f"value: {value:g} {unit} is not {case.global_batch:g} samples in step_time_s "
-                f"{step:g}, which are {value * found / rate:.4g}; leave one of them empty"
+                f"{step:g}, which are {value * found / rate:.4g}"
             )
 
 

@@ -241,8 +241,8 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     stated = row.count("dp", replicas) if parts > 1 else _plain(row)
     corrected = stated != replicas and bool(row.get("batch_per_gpu") and row.get("global_batch"))
     if replicas < 1 or parts * (replicas if corrected else stated) != row.gpus:
-        ranks = parts * stated
-        shown = "tp x pp x cp x dp" if context > 1 else "tp x pp x dp"
+        inside = "tp x pp x cp" if context > 1 else "tp x pp"
+        shown, ranks = (f"{inside} x dp", parts * stated) if stated else (inside, parts)
         raise Refused(f"{shown} is {ranks}, which is not the row's {row.gpus} GPUs")
     said = f"{row.text('framework')} {row.text('strategy_detail')}".lower()
     cut = bool(words.torch_mesh.search(said))
