@@ -320,6 +320,8 @@ def test_the_command_says_it_in_text_and_json(cli: Cli) -> None:
     assert "Run next:" in out
     assert "Written to" not in out
     code, out, _ = cli("check", "quickstart", "--step-time", "8=0.333s")
+    told = " ".join(out.split())
+    assert "healthy 90 %: steps without a fault, of this and other runs. The interval of" in told
     assert (code, "Normal:" in out) == (0, True)
 
 

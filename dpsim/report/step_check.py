@@ -29,6 +29,11 @@ ONLY_FASTER = (
     "Steps are faster than expected, and no fault makes them so: another dtype, batch, model or "
     "recomputation may have been measured, or a slow step may have calibrated the scenario."
 )
+#: what the interval of a check is of, beside that of a run
+HEALTHY = (
+    "healthy 90 %: steps without a fault, of this and other runs.  The interval of dpsim run is of "
+    "this run's step, with what a loader may add of which nothing is said."
+)
 #: faults less likely than this are not listed
 LISTED = 0.02
 #: what `dpsim check -o` and `dpsim check-nccl -o` write
@@ -40,6 +45,7 @@ def print_step_check(
 ) -> None:
     """All that `found` says."""
     console.print(table(*step_columns(found)))
+    say(console, [HEALTHY])
     causes = listed(found)
     if causes:
         say(console, [f"Probability of a fault: {found.probability:.0%}.  Likeliest:"], "bold")
