@@ -34,7 +34,7 @@ from dpsim.report.curve import bounds, make_figure
 from dpsim.report.explained import condensed, print_explanation
 from dpsim.report.points import run_columns, settings
 from dpsim.report.run import FILES, print_run, write_all
-from dpsim.report.sentences import advice_text, headline, scaling_title, sentences
+from dpsim.report.sentences import advice_text, headline, scaling_title, sentences, titles
 from dpsim.report.text import brief
 from dpsim.report.things import show_thing, units
 
@@ -651,3 +651,15 @@ def test_the_machine_that_points_share_is_told() -> None:
     assert machine == "8 x H100-SXM5-80GB a node as in dgx-h100, 2 x 25 Gbit/s ethernet"
     several = ["sweep={cluster.machine: [dgx-h100, dgx-a100]}"]
     assert predict(read("llama3-8b-h100", several)).answer.machine == ""
+
+
+@pytest.mark.parametrize(
+    ("precision", "said"),
+    [("{parameters: fp32, compute: fp16}", "fp16"), ("null", "fp32 (by default)")],
+)
+def test_the_dtype_of_products_stands_above_the_points(precision: str, said: str) -> None:
+    found = predict(read("quickstart", [f"precision={precision}", "calibrate=null"]))
+    assert found.document["products"] == said
+    assert titles(found.answer)[1].endswith(f", products in {said}")
+    swept = predict(read("quickstart", ["sweep={precision.compute: [fp16, fp32]}"]))
+    assert swept.document["products"] == predict(read("amdahl")).document["products"] == ""

@@ -135,6 +135,8 @@ class Answer:
     held_constant  what all points share
     machine        devices of a node and its network, in words; "" without one, and where points
                    differ in it
+    products       the dtype that products run in, and whether it is the model's by default; ""
+                   where none are counted, and where points differ in it
     advice         where a point does not fit in memory: what would, the mildest first
     """
 
@@ -150,4 +152,5 @@ class Answer:
     calibration: Level | None
     warnings: tuple[str, ...]
     machine: str = ""
+    products: str = ""
     advice: tuple[Advice, ...] | None = None

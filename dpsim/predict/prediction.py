@@ -72,6 +72,7 @@ class Prediction(Presented):
             calibration=found,
             warnings=self.warnings,
             machine=self.machine,
+            products=self.products,
         )
 
     @property
@@ -80,6 +81,12 @@ class Prediction(Presented):
         found = {
             one.case.site.in_words for one in self.outcomes if not isinstance(one.point, Failed)
         }
+        return found.pop() if len(found) == 1 else ""
+
+    @property
+    def products(self) -> str:
+        """The dtype of products in words; "" where points differ in it, or none is counted."""
+        found = {_products(one.case) for one in self.outcomes if not isinstance(one.point, Failed)}
         return found.pop() if len(found) == 1 else ""
 
     @property
@@ -214,6 +221,15 @@ def _play(case: Case, budget: float) -> tuple[float, Played]:
     played = play(case, budget=budget)
     spent = estimate(case) if played.engine == "event" else 0.0
     return max(budget - spent, 0.0), played
+
+
+def _products(case: Case) -> str:
+    """The dtype of its products in words, and whether nobody said it."""
+    if case.model.flop_per_sample() == 0:  # durations are given, whatever they were measured in
+        return ""
+    said = case.scenario.precision
+    stated = said is not None and said.compute is not None
+    return case.precision.compute if stated else f"{case.precision.compute} (by default)"
 
 
 def _laws(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> Laws | NoLaws:

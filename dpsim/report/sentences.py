@@ -45,8 +45,11 @@ def scaling_title(answer: Answer) -> str:
 
 
 def titles(answer: Answer) -> list[str]:
-    """What stands above the points: what is held constant, and the machine."""
-    return [scaling_title(answer), *([f"On {clean(answer.machine)}"] if answer.machine else [])]
+    """What stands above the points: what is held constant, the machine, its products' dtype."""
+    if not answer.machine:
+        return [scaling_title(answer)]
+    products = f", products in {answer.products}" if answer.products else ""
+    return [scaling_title(answer), f"On {clean(answer.machine)}{products}"]
 
 
 def headline(answer: Answer) -> str:
