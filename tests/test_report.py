@@ -659,7 +659,7 @@ def test_the_machine_that_points_share_is_told() -> None:
 )
 def test_the_dtype_of_products_stands_above_the_points(precision: str, said: str) -> None:
     found = predict(read("quickstart", [f"precision={precision}", "calibrate=null"]))
-    assert found.document["products"] == said
+    assert found.answer.products == said
     assert titles(found.answer)[1].endswith(f", products in {said}")
     swept = predict(read("quickstart", ["sweep={precision.compute: [fp16, fp32]}"]))
-    assert swept.document["products"] == predict(read("amdahl")).document["products"] == ""
+    assert swept.answer.products == predict(read("amdahl")).answer.products == ""
