@@ -225,6 +225,25 @@ def test_thousands_of_a_rate_may_be_grouped_where_no_decimals_are_meant(
     assert ("decimals have a point" in found.fault) == (number is None)
 
 
+@pytest.mark.parametrize(
+    ("written", "unit", "number"),
+    [
+        ("86k", "samples/s", 86e3), ("141.2K", "tokens/s", 141.2e3), ("1.2M", "tokens/s", 1.2e6),
+        ("~6300", "samples/s", 6300), ("about 6300", "samples/s", 6300), ("~ 1.5", "s", 1.5),
+        ("86k", "ms", None), ("86kk", "samples/s", None), ("k", "samples/s", None),
+        ("~", "samples/s", None), ("about", "samples/s", None), ("86-90k", "samples/s", None),
+    ],
+)  # fmt: skip
+def test_rates_have_thousands_and_what_is_rounded_says_so(
+    tmp_path: Path, written: str, unit: str, number: float | None
+) -> None:
+    rows = [("resnet50", "V100", 8, 32, "fp32", "fp32", "800", "samples/s")]
+    rows.append((*rows[0][:6], written, unit))
+    found = read_table(write(tmp_path / "t.csv", rows)).rows[1]
+    assert found.get("value") == number
+    assert bool(found.fault) == (number is None)
+
+
 def test_a_comma_that_may_be_a_decimal_one_is_refused(tmp_path: Path) -> None:
     """In a time, beside a number that has one, and where cells have other separators."""
     head = "model,accelerator,gpus,value,unit\n"

@@ -24,6 +24,7 @@ from dpsim.accuracy import mixture
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
 from dpsim.accuracy.collectives.table import MOST_BYTES, MOST_ROWS, CollectiveTable
 from dpsim.accuracy.mixture import MixturePart
+from dpsim.accuracy.training.alike import like
 from dpsim.accuracy.training.baselines import linear
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
 from dpsim.accuracy.training.series import (
@@ -32,7 +33,6 @@ from dpsim.accuracy.training.series import (
     anchors_of,
     calibration_row,
     fabric_of,
-    like,
     require_possible,
     unscored,
 )
@@ -159,9 +159,10 @@ def _predicted(row: TrainingRow, anchors: Anchors) -> Known:
         except (Refused, SimulationError, ValueError) as error:
             failure = failure or str(error)
             continue
-        time = played.step_time
-        parts.append(MixturePart(reading.weight, time, time * 0.9, time * 1.1))
         usual = usual or (anchor, here, case, played)
+        # a rate of another batch is another time
+        time = played.step_time * usual[1].step_time / here.step_time
+        parts.append(MixturePart(reading.weight, time, time * 0.9, time * 1.1))
     if usual is None:
         raise Refused(failure)
     return {**_known(*usual, mixture.point(parts)), "readings": _apart(parts)}

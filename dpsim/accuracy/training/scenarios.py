@@ -15,6 +15,7 @@ from typing import Any
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.adapters import adapted, beside_adapters
+from dpsim.accuracy.training.alike import RECOMPUTING
 from dpsim.accuracy.training.batches import batch_of, tokens_per_gpu
 from dpsim.accuracy.training.degrees import with_degrees
 from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
@@ -186,7 +187,9 @@ def _measured_as(
     case, step_time, _ = found
     if counts_twice(row, case, step_time):
         notes.append("forward is computed again, for the FLOP that are counted have it twice")
-    elif _may_recompute(row, model) and _needs_recomputing(case):
+    elif _may_recompute(row, model) and row.text(RECOMPUTING) == "full":
+        notes.append("forward is assumed to be computed again, as in the calibrated run")
+    elif _may_recompute(row, model) and not row.text(RECOMPUTING) and _needs_recomputing(case):
         notes.append("forward is assumed to be computed again, for else nothing has room for it")
     else:
         notes += ["as it is read, it has no room in memory"] * _has_no_room(case)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpsim.accuracy import mixture
@@ -11,9 +12,10 @@ from dpsim.accuracy.described import described
 from dpsim.accuracy.mixture import MixturePart
 from dpsim.accuracy.platforms import MachineReading, Platform
 from dpsim.accuracy.scores import Scored, count_band, finite
+from dpsim.accuracy.training import alike
 from dpsim.accuracy.training.baselines import baselines, linear
 from dpsim.accuracy.training.experts import apart
-from dpsim.accuracy.training.feeds import NOT_STATED, assumes_time
+from dpsim.accuracy.training.feeds import assumes_time
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -88,9 +90,9 @@ def play_series(rows: Sequence[TrainingRow], calibrate: str = "smallest") -> lis
     outcomes = []
     for row in anchors.rows:
         if row is anchors.first:
-            outcomes.append(_anchored(row, anchors.usual))
-        elif anchors.usual.failure:
-            reason = f"its calibration row: {anchors.usual.failure}"
+            outcomes.append(_anchored(row, anchors.working))
+        elif anchors.working.failure:
+            reason = f"its calibration row: {anchors.working.failure}"
             outcomes.append(TrainingOutcome(row.number, "refused", reason))
         else:
             outcomes.append(_predicted(row, anchors))
@@ -100,27 +102,21 @@ def play_series(rows: Sequence[TrainingRow], calibrate: str = "smallest") -> lis
 def anchors_of(first: TrainingRow | None, rows: Sequence[TrainingRow]) -> Anchors:
     """What the calibration row `first` of `rows` tells, and the rows as they are to be played:
     padded texts that would need more than the device's peak without their padding; without what is
-    assumed of loaders where the run that is calibrated on was faster than that."""
+    assumed of loaders where the run that is calibrated on was faster than that; and computing again
+    what that run is taken to."""
     anchors = Anchors(first, rows)
     if first is not None and anchors.usual.beyond is BeyondPeak and padded(first):
-        unpadded = [_unpadded(row) for row in rows]
+        unpadded = [alike.unpadded(row) for row in rows]
         other = Anchors(unpadded[rows.index(first)], unpadded)
-        if not other.usual.failure:
-            return other
-    if first is not None and anchors.usual.beyond is BeyondLoader and assumes_time(first):
-        unsaid = [_undecoded(row) for row in rows]
-        return Anchors(unsaid[rows.index(first)], unsaid)
-    return anchors
-
-
-def _undecoded(row: TrainingRow) -> TrainingRow:
-    """`row` without what is assumed of its loader where it says no time of one."""
-    told = NOT_STATED if assumes_time(row) else row.text("loader")
-    return replace(row, cells={**row.cells, "loader": told})
-
-
-def _unpadded(row: TrainingRow) -> TrainingRow:
-    return replace(row, cells={**row.cells, "padding": "left out"})
+        anchors = anchors if other.usual.failure else other
+    elif first is not None and anchors.usual.beyond is BeyondLoader and assumes_time(first):
+        unsaid = [alike.undecoded(row) for row in rows]
+        anchors = Anchors(unsaid[rows.index(first)], unsaid)
+    own, base = anchors.first, anchors.working.measured
+    if own is None or base is None:
+        return anchors
+    played = [row if row is own else alike.recomputing(row, base.case) for row in anchors.rows]
+    return Anchors(own, played, anchors.known)
 
 
 @dataclass
@@ -135,11 +131,22 @@ class Anchors:
     def usual(self) -> Anchor:
         return self._at(0, None)
 
+    @property
+    def working(self) -> Anchor:
+        """That under the most usual reading that tells something; the usual one where none does."""
+        if self.first is None or not self.usual.failure:
+            return self.usual
+        with suppress(Refused):  # where no machine is read at all
+            found = enumerate(platform_of(alike.like(self.first, self.rows)).readings)
+            known = (self._at(place, reading) for place, reading in found)
+            return next((anchor for anchor in known if not anchor.failure), self.usual)
+        return self.usual
+
     def like(self, reading: MachineReading) -> Anchor:
         """The anchor under the reading that answers as `reading` does what both leave open."""
         if self.first is None:
             return Anchor()
-        found = platform_of(like(self.first, self.rows)).readings
+        found = platform_of(alike.like(self.first, self.rows)).readings
         place = max(range(len(found)), key=lambda k: (_agreeing(found[k], reading), -k))
         return self._at(place, found[place])
 
@@ -157,15 +164,6 @@ def _agreeing(one: MachineReading, other: MachineReading) -> int:
     return sum(1 if one.answers[q] == other.answers[q] else -1 for q in both)
 
 
-def like(first: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow:
-    """`first`, played like the series: one GPU exchanges nothing, whatever that is called."""
-    if first.gpus > 1:
-        return first
-    other = next((row for row in rows if row is not first and row.gpus > 1), first)
-    own = {c: other.text(c) for c in ("strategy", "strategy_detail", "shard", "compression")}
-    return replace(first, cells={**first.cells, **own})
-
-
 def anchor_of(
     first: TrainingRow,
     rows: Sequence[TrainingRow],
@@ -176,7 +174,7 @@ def anchor_of(
     name, `reading` that of its machine (see `measured_case`)."""
     assumed = ""
     try:
-        measured = measured_case(like(first, rows), compute, reading)
+        measured = measured_case(alike.like(first, rows), compute, reading)
         assumed = "; ".join(note for note in measured.notes if note.endswith("assumed"))
         found = shortened.level(measured.case, Calibrate(step_time=measured.step_time))
     except (Refused, SimulationError, ValueError) as error:
@@ -211,9 +209,12 @@ class PlayedReading:
     bottleneck: str
     shortened: bool
 
-    @property
-    def part(self) -> MixturePart:
-        return MixturePart(self.reading.weight, self.time, *self.ends)
+    def part(self, usual: MeasuredCase) -> MixturePart:
+        """It as a part of a mixture, in times of a step of the `usual` reading, which may have
+        another batch where a rate was measured."""
+        scale = usual.step_time / self.here.step_time
+        times = (time * scale for time in (self.time, *self.ends))
+        return MixturePart(self.reading.weight, *times)
 
 
 def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> PlayedReading:
@@ -287,7 +288,7 @@ def _outcome(
     """One outcome of a row of `rows` out of those under each reading that could be played, the
     usual one first."""
     here, base = found[0].here, found[0].base
-    parts = [one.part for one in found]
+    parts = [one.part(here) for one in found]
     time, (low, high) = mixture.point(parts), mixture.bounds(parts)
     ends = sorted((here.value(low), here.value(high)))
     unfit = unscored(row, rows)
@@ -306,7 +307,8 @@ def _machine(here: MeasuredCase, found: Sequence[PlayedReading] = ()) -> str:
     topology = here.case.topology
     crossed = topology is not None and topology.nodes > 1
     readings = tuple(one.reading for one in found) or platform_of(here.row).readings
-    return described(Platform(readings), [one.time for one in found], crossed, here.told)
+    times = [one.part(here).value for one in found]
+    return described(Platform(readings), times, crossed, here.told)
 
 
 def _since(here: MeasuredCase, base: MeasuredCase, case: Case, time: float) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from dpsim.accuracy.platforms import platform
 from dpsim.accuracy.training.columns import MeasuredColumns, measured_in, named, plain_unit, unread
+from dpsim.accuracy.training.numbers import LOOSE, MEASURED, STRICT, is_rate, read_number
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
-from dpsim.core.record import Check, Refused
-from dpsim.core.units import Unit
+from dpsim.core.record import Refused
 from dpsim.predict.repeats import AGREE as AGREE_AGAIN
 
 #: the largest table, and the largest number of rows, that are read
@@ -36,25 +36,9 @@ _OUTCOME = frozenset(
         "throughput_global", "step_time_s", "step_time_src", "tflops_per_gpu", "mfu_pct", "notes",
     )
 )  # fmt: skip
-#: numbers without which a row means nothing; it is refused where one is not right
-_STRICT = ("total_gpus", "gpus_per_node", "nodes", "value", "step_time_s", "throughput_global")
-#: numbers that may be words instead ("64 (s128) / 8 (s512)"), and then mean nothing
-_LOOSE = (
-    "params_m", "inter_gbits_s_per_node", "grad_accum", "batch_per_gpu", "global_batch", "seq_len",
-    "tp", "pp", "dp", "cp", "ep", "rel_unc_pct",
-)  # fmt: skip
-NUMBERS = (*_STRICT, *_LOOSE)
+NUMBERS = (*STRICT, *LOOSE)
 _UNITS = ("unit", "throughput_unit")
-_MEASURED = ("value", "step_time_s", "throughput_global")
-#: thousands that are no decimals: in several groups, or before a decimal point; and in one group
-_MANY_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:(?:,\d{3}){2,}(?:\.\d+)?|,\d{3}\.\d+)")
-_ONE_THOUSAND = re.compile(r"[1-9]\d{0,2},\d{3}")
 _DECIMAL_COMMA = re.compile(r"\d+,(?:\d{1,2}|\d{4,})|0\d*,\d+")
-_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:[, \u00a0\u202f]\d{3})+")
-#: tokens of a sequence in powers of two, as their lengths are told: 8K is 8,192
-_KILO = re.compile(r"(\d{1,4}) ?[kK]")
-_COUNT, _QUANTITY = Check(1, 1_048_576), Unit("1", high=1e15)
-_COUNTS = ("total_gpus", "gpus_per_node", "nodes")
 #: of numbers that may be words: those that count, and those of which nothing is none
 _WHOLE = ("grad_accum", "tp", "pp", "dp", "cp", "ep")
 _SIZES = ("batch_per_gpu", "global_batch", "seq_len")
@@ -99,7 +83,7 @@ class TrainingRow:
 
     def unclear(self) -> str | None:
         """A column that should hold a number and holds words."""
-        return next((c for c in _LOOSE if self.text(c) and c not in self.numbers), None)
+        return next((c for c in LOOSE if self.text(c) and c not in self.numbers), None)
 
     def count(self, column: str, default: int = 1) -> int:
         """A whole number; `default` where the column is empty."""
@@ -200,7 +184,7 @@ def read_table(path: Path) -> TrainingTable:
 
 def _has_decimal_commas(rows: Iterable[csvfile.Row], columns: Sequence[str]) -> bool:
     """Whether a measured number of `rows` has a comma that separates no thousands."""
-    places = [place for place, name in enumerate(columns) if name in _MEASURED]
+    places = [place for place, name in enumerate(columns) if name in MEASURED]
     cells = (row.padded[place].strip() for row in rows for place in places)
     return any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells)
 
@@ -247,9 +231,9 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
     for column in NUMBERS:
         if text := cells.get(column, "").strip():
             try:
-                numbers[column] = _number(text, column, grouped and _is_rate(column, cells))
+                numbers[column] = read_number(text, column, grouped, is_rate(column, cells))
             except ValueError as error:
-                if column in _STRICT:
+                if column in STRICT:
                     fault = fault or f"{column}: {error}"
     if "step_time_s" in numbers:
         numbers["step_time_s"] *= read.seconds
@@ -292,30 +276,6 @@ def _contradiction(numbers: Mapping[str, float]) -> str:
     return ""
 
 
-def _is_rate(column: str, cells: Mapping[str, str]) -> bool:
-    """Whether a column holds a rate; a time with a comma before three digits may be either."""
-    times, unit = vocabulary().tables, cells.get("unit", "")
-    rate = column == "value" and unit not in times.times and unit not in times.run_times
-    return rate or column == "throughput_global"
-
-
-def _number(text: str, column: str, grouped: bool = False) -> float:
-    """The number of a cell; one that counts, or is `grouped`, may have commas between thousands."""
-    plain = vocabulary().tables.behind.sub("", text)
-    if (column in _COUNTS or column in _LOOSE) and _THOUSANDS.fullmatch(plain):
-        plain = re.sub(r"\D", "", plain)
-    elif _MANY_THOUSANDS.fullmatch(plain) or (grouped and _ONE_THOUSAND.fullmatch(plain)):
-        plain = plain.replace(",", "")
-    elif column in _MEASURED and re.fullmatch(r"\d+(?:,\d+)+(?:\.\d+)?", plain):
-        raise ValueError(
-            f"{text[:40]!r} has a comma that may be a decimal one: decimals have a point, as 12.5; "
-            "76,000 is read in a rate, where commas separate cells and none is before decimals"
-        )
-    if column == "seq_len" and (kilo := _KILO.fullmatch(plain)):
-        plain = str(1024 * int(kilo[1]))
-    return float(_COUNT.bare(plain)) if column in _COUNTS else _QUANTITY.bare(plain)
-
-
 def _both(
     given: Sequence[str], columns: Sequence[str], rows: Iterable[TrainingRow]
 ) -> Iterable[str]:
@@ -345,7 +305,7 @@ def _conflicting(rows: Iterable[TrainingRow]) -> Iterable[str]:
             said = (text for column, text in row.cells.items() if column not in _OUTCOME)
             runs.setdefault((series_of(row), *said), []).append(row)
     for same in runs.values():
-        for column in _MEASURED:
+        for column in MEASURED:
             found = [(row.numbers[column], row) for row in same if column in row.numbers]
             found.sort(key=lambda pair: pair[0])
             if found and found[-1][0] > AGREE_AGAIN * found[0][0]:

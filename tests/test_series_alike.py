@@ -1,0 +1,87 @@
+"""What rows of a series share though none of them says it, and readings of which one is enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_validate_training import write
+
+from dpsim.accuracy.training.series import anchors_of, play_series
+from dpsim.accuracy.training.table import TrainingRow, read_table
+
+LLAMA: dict[str, Any] = {
+    "model": "Llama-3.1-8B", "accelerator": "A100-SXM4-40GB", "gpus_per_node": 8,
+    "inter_node": "8x HDR InfiniBand", "precision": "bf16", "seq_len": 4096, "batch_per_gpu": 1,
+    "strategy": "FSDP", "framework": "PyTorch", "unit": "tokens/s",
+}  # fmt: skip
+AGAIN = "forward is assumed to be computed again"
+
+
+def series(tmp_path: Path, rates: dict[int, float], **changes: Any) -> list[TrainingRow]:
+    cells = {**LLAMA, **changes}
+    rows = [(*cells.values(), gpus, rate) for gpus, rate in rates.items()]
+    head = (*cells, "total_gpus", "value")
+    return list(read_table(write(tmp_path / "t.csv", rows, head)).rows)
+
+
+def machines(rows: list[TrainingRow]) -> list[str]:
+    return [one.machine for one in play_series(rows)]
+
+
+def test_a_series_computes_again_where_its_calibrated_run_has_no_room_else(tmp_path: Path) -> None:
+    """8 GPUs have no room for activations beside 16 GB of states each; 256 have, with the same
+    command line."""
+    both = machines(series(tmp_path, {8: 15000.0, 256: 450000.0}))
+    assert all(AGAIN in said for said in both)
+    assert both[1].count("as in the calibrated run") == 1
+    (alone,) = machines(series(tmp_path, {256: 450000.0}))
+    assert AGAIN not in alone
+
+
+def test_a_series_keeps_what_its_calibrated_run_keeps(tmp_path: Path) -> None:
+    """The other way round: what a larger run had room for, a smaller one of the series is not
+    assumed to compute again; nor does what a row says itself change."""
+    rows = series(tmp_path, {8: 15000.0, 256: 450000.0})
+    kept = anchors_of(rows[1], rows).rows
+    assert [row.text("recomputing_like") for row in kept] == ["none", ""]
+    said = series(tmp_path, {8: 15000.0, 256: 450000.0}, act_ckpt="full")
+    assert not any(AGAIN in text for text in machines(said))
+
+
+@pytest.mark.parametrize(
+    ("changes", "readings"),
+    [
+        ({}, 1),
+        ({"batch_per_gpu": ""}, 3),
+        ({"batch_per_gpu": "", "global_batch": 64}, 1),
+        ({"batch_per_gpu": "", "step_time_s": 7}, 1),
+    ],
+)
+def test_a_batch_that_nobody_tells_is_one_of_three(
+    tmp_path: Path, changes: dict[str, Any], readings: int
+) -> None:
+    own = {"seq_len": 1024, "model": "gpt2-xl", "act_ckpt": "none", **changes}
+    (found,) = play_series(series(tmp_path, {8: 90000.0}, **own), "none")
+    assert found.status == "predicted"
+    assert ("an eighth of it" in found.machine) == (readings == 3)
+    (told,) = play_series(series(tmp_path, {8: 90000.0}, **{**own, "batch_per_gpu": 8}), "none")
+    if readings == 3:  # a rate depends on it, and not eightfold
+        assert found.low is not None and told.low is not None  # noqa: PT018
+        assert 0.5 * told.low < found.low < 0.9 * told.low
+        assert found.predicted == pytest.approx(told.predicted, rel=0.15)
+
+
+def test_readings_that_cannot_be_leave_the_others(tmp_path: Path) -> None:
+    """Ethernet of which nothing is told has three rates; at 10 Gbit/s a step is longer than the
+    calibrated one was, and at 25 and 100 it is not."""
+    own = {"gpus_per_node": 1, "inter_node": "Standard Ethernet", "act_ckpt": "full",
+           "accelerator": "A10", "model": "gpt2-medium", "seq_len": 1024,
+           "strategy": "DDP"}  # fmt: skip
+    first, second = play_series(series(tmp_path, {2: 6500.0, 4: 13000.0}, **own))
+    assert (first.status, second.status) == ("calibrated", "predicted")
+    assert "25 Gbit/s" in second.machine
+    assert "10 Gbit/s" not in second.machine
+    hopeless, other = play_series(series(tmp_path, {2: 500000.0, 4: 13000.0}, **own))
+    assert (hopeless.status, other.status) == ("refused", "refused")
