@@ -85,3 +85,24 @@ def test_readings_that_cannot_be_leave_the_others(tmp_path: Path) -> None:
     assert "10 Gbit/s" not in second.machine
     hopeless, other = play_series(series(tmp_path, {2: 500000.0, 4: 13000.0}, **own))
     assert (hopeless.status, other.status) == ("refused", "refused")
+
+
+@pytest.mark.parametrize(
+    ("changes", "open_"),
+    [
+        ({"unit": "samples/s", "value": 1000}, True),
+        ({"unit": "s", "value": 0.2}, True),
+        ({"unit": "tokens/s", "value": 1e5}, False),  # a token takes much the same
+        ({"unit": "samples/s", "value": 1000, "seq_len": 384}, False),
+        ({"unit": "images/s", "value": 9000, "model": "resnet50"}, False),
+    ],
+)
+def test_a_length_that_nobody_tells_is_the_usual_one_or_a_quarter(
+    tmp_path: Path, changes: dict[str, Any], open_: bool
+) -> None:
+    cells = {**LLAMA, "model": "bert-large-uncased", "batch_per_gpu": 8, "seq_len": "", **changes}
+    cells |= {"total_gpus": 8, "strategy": "DDP", "task": "SQuAD"}
+    rows = read_table(write(tmp_path / "t.csv", [tuple(cells.values())], tuple(cells))).rows
+    (found,) = play_series(list(rows), "none")
+    assert found.status == "predicted"
+    assert ("a quarter of it" in found.machine) == open_

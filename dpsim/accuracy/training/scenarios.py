@@ -264,10 +264,12 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
     tokens = _without_padding(row, int(stated), notes) if stated else None
     found = _chosen(row, mesh, tokens)
     if found.language and not tokens:
-        length = found.data["sequence_length"]
-        most = tokens_per_gpu(row, mesh)
-        if most and most < length:  # a sequence cannot be longer than all tokens of a GPU
-            found, length = _chosen(row, mesh, most), most
+        usual = found.data["sequence_length"]
+        length = int(usual * float(row.text("assumed_length") or 1.0))
+        # a sequence cannot be longer than all tokens of a GPU
+        length = min(length, tokens_per_gpu(row, mesh) or length)
+        if length < usual:
+            found = _chosen(row, mesh, length)
         notes.append(f"sequences of {length:,} tokens are assumed")
     if found.note:
         notes.append(found.note)
