@@ -65,6 +65,7 @@ class ModelWords:
     behind: tuple[KeyRule, ...]
     sequences: Words
     no_images: Words
+    no_texts: Words
     experts: Words
     sparse: tuple[KeyRule, ...]
     sparse_families: tuple[SparseFamily, ...]
@@ -87,6 +88,10 @@ class ModelWords:
     bins: Words
     shaped: Words
     shape: Words
+    shape_denied: Words
+    shape_parts: dict[str, Words]
+    shape_families: tuple[KeyRule, ...]
+    shape_bundled: dict[str, tuple[int, int, int]]
     tokens_known: Words
     size: Words
     millions: dict[str, float]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from functools import cache
 from typing import Any
@@ -16,6 +17,11 @@ _APART = 1.3
 #: what a name may begin with, its publisher, and end with, how its weights are stored and the usual
 #: pixels
 _AROUND = re.compile(r"^(?:[\w.-]+/|meta[- ]|facebook[- ]|google[- ])|[- ](?:hf|base)$|[-_]224$")
+
+#: what tells a size in a name
+_SIZED = re.compile(r"\d|-large$|^(?:convnext|swin)_")
+#: how alike in spelling names are that are proposed, and how many of them
+_ALIKE, _MOST = 0.6, 3
 
 
 def bundled(
@@ -38,12 +44,20 @@ def bundled(
 
 @cache
 def _names() -> dict[str, str]:
-    """Names by their letters and figures.  Those without a size are of families;
+    """Names by their letters and figures.  Those without a size, in figures or in the words that
+    ConvNeXt and Swin have for theirs, are of families;
     detectors are left to stand-ins, which are nearer (MLPerf's runs of 8 to 128 GPUs): images
     differ from rank to rank, which their models leave out."""
-    sized = (name for name in model_names() if re.search(r"\d|-large$", name))
+    sized = (name for name in model_names() if _SIZED.search(name))
     own = [name for name in sized if "rcnn" not in name]
     return {_letters(name): name for name in own}
+
+
+def neighbours(name: str) -> list[str]:
+    """Names of models that are spelt like `name`, the likeliest first."""
+    plain = {_letters(own): own for own in model_names()}
+    found = difflib.get_close_matches(_letters(name), plain, _MOST, _ALIKE)
+    return [plain[one] for one in found]
 
 
 def _letters(name: str) -> str:

@@ -16,9 +16,10 @@ from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.rules import told
-from dpsim.accuracy.training.bundled import bundled
+from dpsim.accuracy.training.bundled import bundled, neighbours
 from dpsim.accuracy.training.experts import named_with_experts, sparse_model
 from dpsim.accuracy.training.shapes import SHAPES
+from dpsim.accuracy.training.stated_shapes import heads_assumed, parts_of, shaped_as
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 from dpsim.models import Model
@@ -34,15 +35,19 @@ _MOST = 2e13
 _ROWS = (1_000, 10_000_000)
 #: what configurations call the blocks of a decoder, or of an encoder alone
 _BLOCKS = ("num_hidden_layers", "n_layer", "n_layers")
+#: and their width
+_WIDTHS = ("hidden_size", "n_embd", "d_model")
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A `model:` section, what a sample of it is, and whether it is a stand-in (then `note`)."""
+    """A `model:` section, what a sample of it is, whether it is a stand-in (then `note`), and what
+    else was assumed for it."""
 
     data: dict[str, Any]
     language: bool
     note: str = ""
+    assumed: tuple[str, ...] = ()
 
 
 def choose_model(
@@ -77,13 +82,27 @@ def choose_model(
     if own := bundled(bare, parameters or stated_size(plain), sequence_length):
         return _by_name(*own, sequence_length, f"{plain} {task.lower()}")
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
-    texts = words.sized.search(plain) and "tok" in column("unit").lower()
+    said = column("unit").lower(), f"{spaced} {task.lower()}"
+    texts = _counts_tokens(*said) and _has_size(plain, parameters)
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain)
         usual = _length(parameters)
         found = _language(plain, name, parameters, sequence_length or usual, split, column)
         return found if sequence_length else _within_positions(found)
     return _network(plain, name, task, parameters)
+
+
+def _counts_tokens(unit: str, spaced: str) -> bool:
+    """Whether the unit tells a language model: it counts tokens of what nothing else is known of,
+    no network of other kinds."""
+    words = vocabulary().models
+    return "tok" in unit and not (words.no_texts.search(spaced) or words.no_images.search(spaced))
+
+
+def _has_size(plain: str, parameters: float | None) -> bool:
+    """Whether the parameters of a model, or its shape, are stated."""
+    sized = vocabulary().models.sized.search(plain)
+    return bool(sized or parameters or stated_size(plain) or parts_of(plain))
 
 
 def _by_name(keys: dict[str, Any], made: Model, tokens: int | None, said: str) -> ModelChoice:
@@ -138,15 +157,23 @@ def _known(name: str) -> float | None:
 
 
 def _unknown(name: str) -> Refused:
+    near = neighbours(name)
+    hint = f"; the nearest that are known: {', '.join(near)}" if near else ""
     return Refused(
-        f"model {name!r} is not known and its parameters are not stated; column params_m would tell"
+        f"model {name!r} is not known and its parameters are not stated; column params_m would "
+        f"tell{hint}"
     )
 
 
 def stated_size(name: str) -> float | None:
     """The parameters that a name such as "mpt-7b" tells."""
-    sized = vocabulary().models.size.search(name.lower())
-    return float(sized[1]) * (1e9 if sized[2] == "b" else 1e6) if sized else None
+    return next(iter(_stated_sizes(name.lower())), None)
+
+
+def _stated_sizes(plain: str) -> list[float]:
+    """All that it tells, as "7B (5.24B)" does."""
+    found = vocabulary().models.size.finditer(plain)
+    return [float(one[1]) * (1e9 if one[2] == "b" else 1e6) for one in found]
 
 
 def _language(
@@ -157,12 +184,19 @@ def _language(
     for keys, _ in told(words.language, plain, column):
         found = ModelChoice({**keys, "sequence_length": tokens}, True)
         require_whole(plain, found)
+        _require_width(plain, found)
         return found
     stated = words.shape.search(plain)
     if stated:
         width, blocks = int(stated[1]), int(stated[2])
         heads = int(stated[3]) if stated[3] else _heads(width, tensor)
-        return ModelChoice(_transformer(width, blocks, heads, tokens) | _rows(column), True)
+        assumed = () if stated[3] else (heads_assumed(heads, width),)
+        data = _transformer(width, blocks, heads, tokens) | _rows(column)
+        return ModelChoice(data, True, assumed=assumed)
+    own = _stated_sizes(plain) or [parameters] * bool(parameters)
+    shaped = shaped_as(plain, tokens, lambda width: _heads(width, tensor), own, _rows(column))
+    if shaped:
+        return ModelChoice(shaped.data, True, assumed=shaped.notes)
     if not parameters:
         raise _unknown(name)
     width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages, tensor)
@@ -184,6 +218,17 @@ def require_whole(plain: str, found: ModelChoice) -> None:
         raise Refused(
             f"model: {plain[:60]!r} is not the whole model that it names, or several; a shape, as "
             "in 'gpt h4096 l32 a32', is accepted"
+        )
+
+
+def _require_width(plain: str, found: ModelChoice) -> None:
+    """Refuse a name that says another width beside the blocks of `found`."""
+    width = parts_of(plain).get("width")
+    own = found.data.get("hidden") or _of_configuration(found, _WIDTHS)
+    if width and own and width != own:
+        raise Refused(
+            f"model: {plain[:60]!r} is no model of width {width:,}, for that of its name has "
+            f"{own:,}; a shape, as in 'gpt h4096 l32 a32', is accepted"
         )
 
 
@@ -280,14 +325,19 @@ def blocks_of(model: ModelChoice) -> int:
     Raises Refused where that has no single row of blocks, as an encoder beside a decoder."""
     if "huggingface" not in model.data:
         return int(model.data.get("blocks", 0))
-    found = _configuration(model)
-    blocks = next((found[key] for key in _BLOCKS if found.get(key)), None)
+    blocks = _of_configuration(model, _BLOCKS)
     if blocks is None:
         raise Refused(
             f"model: the blocks of {model.data['huggingface']} are not one row, which stages and "
             "copies are counted by; a decoder, or an encoder alone, is accepted"
         )
-    return int(blocks)
+    return blocks
+
+
+def _of_configuration(model: ModelChoice, keys: tuple[str, ...]) -> int | None:
+    """What the configuration of `model` has under the first of `keys` that it has."""
+    found = _configuration(model)
+    return next((int(found[key]) for key in keys if found.get(key)), None)
 
 
 def modules_of(model: ModelChoice) -> int:

@@ -271,8 +271,7 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
         if length < usual:
             found = _chosen(row, mesh, length)
         notes.append(f"sequences of {length:,} tokens are assumed")
-    if found.note:
-        notes.append(found.note)
+    notes += [found.note] * bool(found.note) + list(found.assumed)
     found = predicting(row, found, notes) if mesh.pipeline > 1 else found
     return adapted(row, _behind(row, found), notes)
 
