@@ -55,9 +55,8 @@ def _names() -> dict[str, str]:
 
 def neighbours(name: str) -> list[str]:
     """Names of models that are spelt like `name`, the likeliest first."""
-    plain = {_letters(own): own for own in model_names()}
-    found = difflib.get_close_matches(_letters(name), plain, _MOST, _ALIKE)
-    return [plain[one] for one in found]
+    found = difflib.get_close_matches(_letters(name), _names(), _MOST, _ALIKE)
+    return [_names()[one] for one in found]
 
 
 def _letters(name: str) -> str:

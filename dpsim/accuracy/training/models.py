@@ -193,7 +193,7 @@ def _language(
         assumed = () if stated[3] else (heads_assumed(heads, width),)
         data = _transformer(width, blocks, heads, tokens) | _rows(column)
         return ModelChoice(data, True, assumed=assumed)
-    own = _stated_sizes(plain) or [parameters] * bool(parameters)
+    own = _stated_sizes(plain) or ([parameters] if parameters else [])
     shaped = shaped_as(plain, tokens, lambda width: _heads(width, tensor), own, _rows(column))
     if shaped:
         return ModelChoice(shaped.data, True, assumed=shaped.notes)

@@ -206,12 +206,14 @@ def _read_as(row: TrainingRow, data: dict[str, Any]) -> tuple[Case, float, bool]
 
 
 def _may_recompute(row: TrainingRow, model: ModelChoice) -> bool:
-    """Whether `row` says nothing of what is computed again, and its `model` is none that stands in;
-    MLPerf's submissions hold what others have no room for, by means of their own."""
+    """Whether `row` says nothing of what is computed again, and its `model` has blocks, of which a
+    stand-in's room is near enough; MLPerf's submissions hold what others have no room for, by means
+    of their own."""
     said, words = row.strategy_words, vocabulary()
     told = words.recomputing.search(said) or words.no_recomputing.search(said)
     submitted = "mlcommons" in row.text("source_repo").lower()
-    return not (row.text("act_ckpt") or told or submitted or model.note)
+    other = model.note and words.models.no_images.search(row.text("model").lower())
+    return not (row.text("act_ckpt") or told or submitted or other)
 
 
 def _needs_recomputing(case: Case) -> bool:

@@ -1,5 +1,5 @@
-"""Shapes that the name of a model states in words: "num_layers = 24 hidden_size = 1024", "32 layers,
-dim 4096, FF 11008".  A shape that is stated wins over a size beside it."""
+"""Shapes that the name of a model states in words: "num_layers = 24 hidden_size = 1024", "32
+layers, dim 4096, FF 11008".  A shape that is stated wins over a size beside it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def shaped_as(
 
 def heads_assumed(heads: int, width: int) -> str:
     """What to tell of `heads` that nobody stated."""
-    return f"{heads} heads are assumed, as is usual of width {width:,}"
+    return f"{heads} heads are assumed for width {width:,}"
 
 
 def _usual_width(keys: dict[str, Any], width: int, notes: list[str]) -> int | None:

@@ -1,0 +1,209 @@
+"""Models of tables whose names state a shape, or nothing but a size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpsim.accuracy.training.models import ModelChoice, choose_model
+from dpsim.core.record import Refused
+
+
+def chosen(name: str, unit: str = "samples/s", parameters: float | None = None) -> ModelChoice:
+    cells = {"unit": unit, "params_m": f"{parameters / 1e6:g}" if parameters else ""}
+    return choose_model(name, "", parameters, None, column=lambda key: cells.get(key, ""))
+
+
+def shape(name: str) -> tuple[Any, ...]:
+    found = chosen(name).data
+    return tuple(found.get(key) for key in ("family", "blocks", "hidden", "heads", "feed_forward"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("GPT-2 num_layers = 24 hidden_size=1536", ("gpt2", 24, 1536, 24, None)),
+        ("GPT n_layer=24, n_embd=1024, n_head=8", ("gpt2", 24, 1024, 8, None)),
+        ("TinyGPT (117M parameters, 12 layers, 768 hidden size)", ("gpt2", 12, 768, 12, None)),
+        ("GPT-2 style transformer (12 layers, 768 hidden)", ("gpt2", 12, 768, 12, None)),
+        ("GPT (24 layers, 16 heads, head dim 64, hidden size 1024)", ("gpt2", 24, 1024, 16, None)),
+        ("GPT 24 layers, 128-dim heads, width 2048", ("gpt2", 24, 2048, 32, None)),
+        ("GPT-style 7B (5.24B): 32 layers, dim 4096, FF 11008", ("gpt2", 32, 4096, 32, 11008)),
+        ("Llama-style 7B, 32 layers, dim 4096", ("llama", 32, 4096, 32, 11008)),
+        ("Qwen-like, 28 layers, hidden size 3584, intermediate size 18944, 28 heads",
+         ("llama", 28, 3584, 28, 18944)),
+        ("BERT (L=12, H=512)", ("bert", 12, 512, 8, None)),
+        ("RoBERTa-like bert, 6 layers, 768 hidden", ("bert", 6, 768, 12, None)),
+        ("GPT h1024 L24 a16", ("gpt2", 24, 1024, 16, None)),
+    ],
+)  # fmt: skip
+def test_a_shape_is_told_part_by_part(name: str, expected: tuple[Any, ...]) -> None:
+    found = chosen(name)
+    assert not found.note
+    assert shape(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "bundled"),
+    [
+        ("BERT num_layers = 24 hidden_size = 1024", "bert-large"),
+        ("uncased BERT L-24_H-1024_A-16", "bert-large"),
+        ("BERT (L=12, H=768, A=12)", "bert-base-uncased"),
+        ("Llama-2-7B (32 layers, 4096 hidden)", "llama-2-7b"),
+    ],
+)
+def test_a_shape_that_is_a_known_model_s_is_that_one(name: str, bundled: str) -> None:
+    assert chosen(name).data["huggingface"] == bundled
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GPT 1.3B (not 12 layers, 768 hidden)",  # denied
+        "GPT 1.3B, 24 layers",  # a part of it
+        "GPT 1.3B, hidden size not stated, 24 layers",
+        "GPT 1.3B with 12 layers, head dim 128",
+        "GPT 1.3B, 24 layers, ffn hidden size 1024",
+        "GPT 1.3B, 24 layers, hidden 1,024",  # no number of hidden units is 1
+    ],
+)
+def test_what_states_no_shape_is_played_by_its_size(name: str) -> None:
+    found = chosen(name)
+    assert found.note
+    assert found.data["hidden"] == 2048
+
+
+def test_of_other_families_a_shape_says_too_little() -> None:
+    """No single row of blocks, or gates of a width that no rule tells."""
+    for name in ("T5 3B, 24 layers, 1024 hidden", "Qwen 7B-like, 28 layers, hidden size 3584"):
+        assert chosen(name).note
+    with pytest.raises(Refused, match="is not known"):
+        chosen("ViT (12 layers, 768 hidden)")
+
+
+def test_what_is_assumed_of_a_shape_is_told() -> None:
+    assert chosen("GPT, 24 layers, 1024 hidden, 16 heads").assumed == ()
+    assert chosen("GPT, 24 layers, 1024 hidden").assumed == ("16 heads are assumed for width 1,024",)
+    assert chosen("GPT h1024 L24").assumed == ("16 heads are assumed for width 1,024",)
+    gated = " ".join(chosen("Llama-style, 32 layers, dim 4096").assumed)
+    assert "width 11,008 are assumed, as Llama has them" in gated
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("GPT 1.3B (24 layers, 768 hidden)", True),
+        ("GPT 117M (12 layers, 768 hidden)", False),  # 124 with all of its tokens
+        ("GPT 85M (12 layers, 768 hidden)", False),  # without them
+        ("GPT 7B (5.24B): 32 layers, dim 4096, FF 11008", False),
+        ("GPT (12 layers, 768 hidden)", False),
+    ],
+)
+def test_a_size_that_is_not_its_shape_s_is_told(name: str, told: bool) -> None:
+    assert ("the shape is taken" in " ".join(chosen(name).assumed)) == told
+
+
+def test_contradictions_are_refused() -> None:
+    with pytest.raises(Refused, match="several numbers for its blocks"):
+        chosen("GPT, 24 layers or 12 layers, 768 hidden")
+    with pytest.raises(Refused, match="several numbers for its width"):
+        chosen("GPT, 24 layers, 768 hidden / 1024 hidden")
+    with pytest.raises(Refused, match="no model of width 2,048"):
+        chosen("Llama-2-7B (32 layers, 2048 hidden)")
+    with pytest.raises(Refused, match="not the whole model"):
+        chosen("Llama-2-7B (4 layers, 4096 hidden)")
+
+
+@pytest.mark.parametrize("name", ["open_lm_410m", "lm 410M of ours"])
+def test_tokens_tell_a_language_model(name: str) -> None:
+    found = chosen(name, "tokens/s/gpu")
+    assert (found.language, found.data["name"]) == (True, "transformer")
+    assert "decoder" in found.note
+    assert not chosen(name, "samples/s", 4.1e8).language
+
+
+def test_tokens_beside_parameters_tell_it_too() -> None:
+    assert chosen("our network", "tok/s", 4.1e8).language
+    assert not chosen("our network", "samples/s", 4.1e8).language
+    with pytest.raises(Refused, match="is not known"):
+        chosen("our network", "tokens/s")
+
+
+@pytest.mark.parametrize("name", ["coca_ViT-L-14", "resnet50d", "LSTM", "GNMT v3", "Whisper-like"])
+def test_networks_of_other_kinds_are_none_though_tokens_are_counted(name: str) -> None:
+    assert not chosen(name, "tokens/s", 4.1e8).language
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "bundled"),
+    [
+        ("megatron bert 345m", None, "bert-large"), ("Megatron-BERT 345M", None, "bert-large"),
+        ("bert 345m", None, "bert-large"), ("bert-336m", None, "bert-large"),
+        ("BERT (340M)", None, "bert-large"), ("BERT", 3.36e8, "bert-large"),
+        ("bert-110m", None, "bert-base-uncased"), ("BERT", 1.1e8, "bert-base-uncased"),
+        ("bert 1.3b", None, None), ("bert-350m", None, None), ("modernbert 345m", None, None),
+        ("gpt 345m", None, None), ("BERT", 6.7e8, None),
+    ],
+)  # fmt: skip
+def test_bert_is_told_by_its_size(name: str, parameters: float | None, bundled: str | None) -> None:
+    assert chosen(name, parameters=parameters).data.get("huggingface") == bundled
+
+
+def test_no_part_of_bert_is_the_whole() -> None:
+    for name in ("bert 345m (12 layers, 768 hidden)", "BERT 345M teacher"):
+        with pytest.raises(Refused):
+            chosen(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("convnext_base", {"name": "convnext_base"}), ("ConvNeXt-Base", {"name": "convnext_base"}),
+        ("facebook/convnext-base-224", {"name": "convnext_base"}),
+        ("swin_b", {"name": "swin_b"}), ("Swin-T", {"name": "swin_t"}),
+        ("swin_base_patch4_window7_224", {"name": "swin", "variant": "base"}),
+        ("vit_b_16", {"name": "vit_b_16"}),
+        ("vit_base_patch16_224", {"huggingface": "vit-base-patch16-224"}),
+        ("vit_base_patch32_384", {"name": "vision_transformer", "patch": 32, "image_size": 384}),
+        ("mobilenetv2_100", {"name": "mobilenet_v2"}),
+    ],
+)  # fmt: skip
+def test_image_networks_by_their_libraries_names(name: str, keys: dict[str, Any]) -> None:
+    assert chosen(name).data == keys
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "blocks"),
+    [
+        ("vit_large_patch16_224", 1024, 24), ("vit_large_patch16_224.augreg_in21k", 1024, 24),
+        ("vit_small_patch16_224", 384, 12), ("deit_small_patch16_224", 384, 12),
+        ("deit_tiny_patch16_224", 192, 12),
+    ],
+)  # fmt: skip
+def test_vision_transformers_by_timms_names(name: str, width: int, blocks: int) -> None:
+    found = chosen(name).data
+    assert (found["hidden"], found["blocks"], found["image_size"]) == (width, blocks, 224)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("resnet50d", "resnet50"), ("mobilenetv2_140", "mobilenet_v2"), ("swinv2_b", "swin_b"),
+        ("vit_base_resnet50_384", "resnet50"), ("vit_large_patch14_clip_224", "clip"),
+        ("deit_small_distilled_patch16_224", "vit"), ("not convnext_base", "convnext_base"),
+    ],
+)  # fmt: skip
+def test_networks_like_known_ones_are_refused_with_these(name: str, near: str) -> None:
+    with pytest.raises(Refused, match=f"the nearest that are known: .*{near}"):
+        chosen(name)
+
+
+def test_a_network_like_nothing_known_has_no_neighbours() -> None:
+    with pytest.raises(Refused, match="would tell$"):
+        chosen("xyz")
+
+
+def test_detectors_are_scaled_networks() -> None:
+    for name in ("Mask R-CNN R50-FPN", "mask_rcnn_r50_fpn", "R50-FPN Mask R-CNN", "Mask R-CNN"):
+        assert chosen(name).data["parameters"] == 44.4e6
