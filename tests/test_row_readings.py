@@ -110,7 +110,8 @@ def test_large_decoders_of_which_the_size_is_known_may_compute_again(tmp_path: P
 @pytest.mark.parametrize(
     "cells",
     [
-        {"act_ckpt": "none"}, {"strategy": "ZeRO-3, no activation checkpointing"},
+        {"act_ckpt": "none"},
+        {"strategy": "ZeRO-3, no activation checkpointing"},
         {"seq_len": "512", "batch_per_gpu": "1"},  # which has room
     ],
 )

@@ -84,7 +84,9 @@ def test_of_other_families_a_shape_says_too_little() -> None:
 
 def test_what_is_assumed_of_a_shape_is_told() -> None:
     assert chosen("GPT, 24 layers, 1024 hidden, 16 heads").assumed == ()
-    assert chosen("GPT, 24 layers, 1024 hidden").assumed == ("16 heads are assumed for width 1,024",)
+    assert chosen("GPT, 24 layers, 1024 hidden").assumed == (
+        "16 heads are assumed for width 1,024",
+    )
     assert chosen("GPT h1024 L24").assumed == ("16 heads are assumed for width 1,024",)
     gated = " ".join(chosen("Llama-style, 32 layers, dim 4096").assumed)
     assert "width 11,008 are assumed, as Llama has them" in gated
@@ -200,7 +202,7 @@ def test_networks_like_known_ones_are_refused_with_these(name: str, near: str) -
 
 
 def test_a_network_like_nothing_known_has_no_neighbours() -> None:
-    with pytest.raises(Refused, match="would tell$"):
+    with pytest.raises(Refused, match=r"would tell$"):
         chosen("xyz")
 
 
