@@ -10,9 +10,12 @@ from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.core.record import Refused
 
 
-def chosen(name: str, unit: str = "samples/s", parameters: float | None = None) -> ModelChoice:
-    cells = {"unit": unit, "params_m": f"{parameters / 1e6:g}" if parameters else ""}
-    return choose_model(name, "", parameters, None, column=lambda key: cells.get(key, ""))
+def chosen(
+    name: str, unit: str = "samples/s", parameters: float | None = None, task: str = ""
+) -> ModelChoice:
+    millions = f"{parameters / 1e6:g}" if parameters else ""
+    cells = {"unit": unit, "params_m": millions, "task": task}
+    return choose_model(name, task, parameters, None, column=lambda key: cells.get(key, ""))
 
 
 def shape(name: str) -> tuple[Any, ...]:
@@ -35,6 +38,8 @@ def shape(name: str) -> tuple[Any, ...]:
          ("llama", 28, 3584, 28, 18944)),
         ("BERT (L=12, H=512)", ("bert", 12, 512, 8, None)),
         ("RoBERTa-like bert, 6 layers, 768 hidden", ("bert", 6, 768, 12, None)),
+        ("GPT 345M (24L, 1024H, 16A)", ("gpt2", 24, 1024, 16, None)),
+        ("GPT 2.7B 32 layers 2560 hidden 80 head dim", ("gpt2", 32, 2560, 40, None)),
         ("GPT h1024 L24 a16", ("gpt2", 24, 1024, 16, None)),
     ],
 )  # fmt: skip
@@ -64,6 +69,7 @@ def test_a_shape_that_is_a_known_model_s_is_that_one(name: str, bundled: str) ->
         "GPT 1.3B, 24 layers",  # a part of it
         "GPT 1.3B, hidden size not stated, 24 layers",
         "GPT 1.3B with 12 layers, head dim 128",
+        "GPT 1.3B, 6 layers per stage, 768 hidden",
         "GPT 1.3B, 24 layers, ffn hidden size 1024",
         "GPT 1.3B, 24 layers, hidden 1,024",  # no number of hidden units is 1
     ],
@@ -80,6 +86,24 @@ def test_of_other_families_a_shape_says_too_little() -> None:
         assert chosen(name).note
     with pytest.raises(Refused, match="is not known"):
         chosen("ViT (12 layers, 768 hidden)")
+
+
+def test_a_shape_of_translators_says_too_little() -> None:
+    """For they have an encoder and a decoder."""
+    name = "Transformer (6 layers, hidden 512)"
+    assert chosen(name).data["blocks"] == 6
+    assert chosen(name, task="translation WMT14", parameters=6.5e7).note
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("BERT-base, 12-layer, 768-hidden, 12-heads, 110M", "bert-base-uncased"),
+        ("BERT-Large 24-layer 1024-hidden", "bert-large"),
+    ],
+)
+def test_a_shape_beside_a_known_name_is_checked(name: str, key: str) -> None:
+    assert chosen(name).data["huggingface"] == key
 
 
 def test_what_is_assumed_of_a_shape_is_told() -> None:

@@ -194,7 +194,8 @@ def _language(
         data = _transformer(width, blocks, heads, tokens) | _rows(column)
         return ModelChoice(data, True, assumed=assumed)
     own = _stated_sizes(plain) or ([parameters] if parameters else [])
-    shaped = shaped_as(plain, tokens, lambda width: _heads(width, tensor), own, _rows(column))
+    task, heads_of = column("task").lower(), lambda width: _heads(width, tensor)
+    shaped = shaped_as(plain, task, tokens, heads_of, own, _rows(column))
     if shaped:
         return ModelChoice(shaped.data, True, assumed=shaped.notes)
     if not parameters:

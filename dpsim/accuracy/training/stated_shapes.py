@@ -53,14 +53,17 @@ def parts_of(plain: str) -> dict[str, int]:
 
 def shaped_as(
     plain: str,
+    task: str,
     tokens: int,
     usual_heads: Callable[[int], int],
     sizes: list[float],
     more: dict[str, int],
 ) -> Shaped | None:
     """The model whose shape `plain` states, with sequences of `tokens`; `usual_heads` of a width,
-    `sizes` that are stated, and `more` keys, the vocabulary.  None where it states none, or of what
-    is no row of blocks like each other."""
+    `sizes` that are stated, and `more` keys, the vocabulary.  None where it states none, and of
+    what is no row of blocks like each other, as it or its `task` says."""
+    if vocabulary().models.shape_none.search(f"{plain} {task}"):
+        return None
     parts = parts_of(plain)
     keys = next(told(vocabulary().models.shape_families, plain), ({}, []))[0] if parts else {}
     if not keys:
