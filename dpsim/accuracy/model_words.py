@@ -72,6 +72,7 @@ class ModelWords:
     routed: Words
     padded: Words
     adapted: Words
+    adapted_bits: dict[str, Words]
     larger: Words
     sized: Words
     cut_to: Words

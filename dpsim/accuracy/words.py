@@ -273,6 +273,7 @@ class TableWords:
     columns: dict[str, Text]
     unclear: dict[str, Text]
     times: dict[str, float]
+    spelled: dict[str, Text]
     run_times: dict[str, float]
     samples: Texts
     short: dict[str, Text]

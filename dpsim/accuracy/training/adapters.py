@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from dpsim.accuracy.rules import meaning
 from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -15,6 +16,8 @@ _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 _STAND_IN_ATTENTION = ("c_attn", "attn.c_proj")
 _STAND_IN = ("c_attn", "c_proj", "c_fc")
+#: what frozen parameters may be stored in, in words
+_BITS = {"nf4": "4 bits (NF4)", "int8": "8 bits"}
 _COLUMNS = ("model", "task", "strategy", "strategy_detail")
 
 
@@ -35,9 +38,9 @@ def adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoi
     adapters: dict[str, Any] = {
         "kind": "lora", "rank": int(rank[1]) if rank else 16, "targets": targets,
     }  # fmt: skip
-    if words[1]:
-        adapters["base_dtype"] = "nf4"
-        notes.append("the model beside its adapters is in 4 bits (NF4)")
+    if bits := meaning(known.adapted_bits, said) or ("nf4" if words[1] else None):
+        adapters["base_dtype"] = bits
+        notes.append(f"the model beside its adapters is in {_BITS[bits]}")
     if not (rank and where):
         where = where or "attention's products"
         notes.append(f"adapters of rank {adapters['rank']} on {where} are assumed")

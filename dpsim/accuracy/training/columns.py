@@ -107,14 +107,26 @@ def plain_unit(text: str) -> str:
     ('samples/s/gpu', 'sec/step', 'tflop/s/gpu')
     >>> plain_unit("tokens per GPU per second"), plain_unit("tps"), plain_unit("parsecs")
     ('tokens/gpu/s', 'tokens/s', 'parsecs')
+    >>> plain_unit("tokens_per_second_per_gpu"), plain_unit("img-per-sec")
+    ('tokens/s/gpu', 'img/s')
+    >>> plain_unit("Seconds per step")
+    's/step'
     """
     words = vocabulary().tables
-    low = re.sub(r"\s*(?:/|\bper\b)\s*", "/", text.strip().lower())
+    plain = re.sub(r"(?<=[a-z])[_-](?=[a-z])", " ", text.strip().lower())
+    low = re.sub(r"\s*(?:/|\bper\b)\s*", "/", plain)
     low = re.sub(r"(?<=/)sec(?:ond)?s?(?=/|$)", "s", low)
     low = re.sub(r"^t(?:era)?flops?(?:/s)?(?=/|$)", "tflop/s", low)
     low = words.rates.get(low, low)
-    known = low in words.times or low in words.run_times or words.throughput.fullmatch(low)
-    return low if known else text
+    spelled = "/".join(words.spelled.get(word, word) for word in low.split("/"))
+    return next((unit for unit in (low, spelled) if _is_unit(unit)), text)
+
+
+def _is_unit(text: str) -> bool:
+    """Whether the vocabulary has `text` as a unit of a time or of a rate."""
+    words = vocabulary().tables
+    timed = text in words.times or text in words.run_times
+    return timed or words.throughput.fullmatch(text) is not None
 
 
 def _unit_in(name: str) -> str:

@@ -35,6 +35,12 @@ def _said(row: TrainingRow) -> str:
     return _affirmed(words.perhaps.sub("", words.repositories.sub("", text)))
 
 
+def _telling(row: TrainingRow, rule: re.Pattern[str]) -> str:
+    """The cell of `row` in which `rule` finds its words; the strategy where none has them alone."""
+    cells = (row.text(column) for column in (*_COLUMNS, "model"))
+    return next((cell for cell in cells if rule.search(cell.lower())), row.text("strategy"))
+
+
 def _affirmed(text: str) -> str:
     """`text` without the strategies that it denies."""
     return vocabulary().strategies.denied.sub("", text)
@@ -48,7 +54,7 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     words, text = vocabulary().strategies, _said(row)
     refused = meaning(words.refused, f"{text} | {row.text('model').lower()}")
     if refused is not None:
-        raise Refused(f"{refused} ({row.text('strategy')})")
+        raise Refused(f"{refused} ({_telling(row, words.refused[refused])[:60]})")
     named = row.text("strategy")
     if named and not re.search(r"\w", _affirmed(named.lower())):
         if row.gpus == 1:

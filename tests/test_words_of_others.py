@@ -1,0 +1,242 @@
+"""Words of tables that others wrote: said, denied, and beside something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows import LLAMA, measured
+
+from dpsim.accuracy.training.columns import plain_unit
+from dpsim.core.record import Refused
+
+IMAGES = {
+    "framework": "TensorFlow 1.13 tf_cnn_benchmarks", "accelerator": "V100-SXM2-16GB",
+    "total_gpus": "4", "gpus_per_node": "4", "nodes": "1", "precision": "FP16",
+}  # fmt: skip
+
+
+def _strategy(folder: Path, **cells: str) -> dict[str, Any]:
+    found = measured(folder, **{**LLAMA, **cells}).data["strategy"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("samples_per_sec", "samples/s"),
+        ("tokens_per_second_per_gpu", "tokens/s/gpu"),
+        ("Seconds per step", "s/step"),
+        ("milliseconds per iteration", "ms/it"),
+        ("img_per_sec", "img/s"),
+        ("img-per-sec", "img/s"),
+        ("tokens-per-second", "tokens/s"),
+        ("not_samples_per_sec", "not_samples_per_sec"),
+        ("eval_samples_per_second", "eval_samples_per_second"),
+        ("samples_per_sec and tokens_per_sec", "samples_per_sec and tokens_per_sec"),
+        ("sec/step", "sec/step"),
+        ("micro_batches per parsec", "micro_batches per parsec"),
+    ],
+)
+def test_words_of_a_unit_may_be_joined_or_written_out(text: str, unit: str) -> None:
+    assert plain_unit(text) == unit
+
+
+@pytest.mark.parametrize(
+    ("strategy", "bits"),
+    [
+        ("LoRA", None),
+        ("LoRA (multinode)", None),
+        ("LoRA Fine-tune", None),
+        ("SFT + LoRA", None),
+        ("LoRA r=16, single GPU", None),
+        ("Q-LoRA", "nf4"),
+        ("QLora (int4)", "nf4"),
+        ("4-bit LoRA", "nf4"),
+        ("QLoRA, not LoRA", "nf4"),
+        ("LoRA (int8)", "int8"),
+        ("LoRA, no QLoRA", None),
+        ("LoRA, no Q-LoRA", None),
+    ],
+)
+def test_a_strategy_that_names_adapters_alone_is_data_parallel(
+    tmp_path: Path, strategy: str, bits: str | None
+) -> None:
+    found = measured(tmp_path, **LLAMA, strategy=strategy).data
+    assert found["strategy"] == {"kind": "ddp"}
+    assert found["model"]["adapters"]["kind"] == "lora"
+    assert found["model"]["adapters"].get("base_dtype") == bits
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "Full-parameter", "Full Fine-tune", "full finetuning", "SFT",
+        "Full parameters (multi-node)", "Full fine-tuning, no LoRA", "full finetuning (not Q-LoRA)",
+    ],
+)  # fmt: skip
+def test_a_strategy_that_names_all_parameters_is_data_parallel(
+    tmp_path: Path, strategy: str
+) -> None:
+    found = measured(tmp_path, **LLAMA, strategy=strategy).data
+    assert found["strategy"] == {"kind": "ddp"}
+    assert "adapters" not in found["model"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ({"strategy": "LoRA + FSDP"}, "fsdp"),
+        ({"strategy": "LoRA", "strategy_detail": "FSDP"}, "fsdp"),
+        ({"strategy": "Full Fine-tune", "framework": "DeepSpeed ZeRO-2"}, "zero"),
+        ({"strategy": "SFT", "framework": "Megatron-LM"}, "megatron"),
+        ({"strategy": "LoRA", "framework": "torchtune"}, "fsdp"),
+        ({"strategy": "Full Fine-tune", "framework": "torchtune", "strategy_detail": "DDP"}, "ddp"),
+        ({"strategy": "LoRA", "framework": "torchtune", "total_gpus": "1", "gpus_per_node": "1"},
+         "ddp"),
+    ],
+)  # fmt: skip
+def test_who_names_what_is_trained_beside_a_strategy_has_that(
+    tmp_path: Path, cells: dict[str, str], kind: str
+) -> None:
+    assert _strategy(tmp_path, **cells)["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    "strategy", ["no LoRA", "not Q-LoRA", "SFT with DPO", "LoRA + pipeline", "LoRA, no DDP, GaLore"]
+)
+def test_what_else_stands_beside_adapters_is_not_guessed(tmp_path: Path, strategy: str) -> None:
+    with pytest.raises(Refused, match=r"not known|read as LoRA alone"):
+        measured(tmp_path, **LLAMA, strategy=strategy)
+
+
+def test_bits_of_an_optimizer_are_not_the_adapters_model_s(tmp_path: Path) -> None:
+    found = measured(tmp_path, **LLAMA, strategy="LoRA", strategy_detail="LoRA 8-bit Adam").data
+    assert "base_dtype" not in found["model"]["adapters"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "framework", "stage"),
+    [
+        ("zero-level 1", "llmq", 1),
+        ("zero level 2", "llmq", 2),
+        ("ZeRO_stage 1", "llmq", 1),
+        ("zero (stage 3)", "llmq", 3),
+        ("no zero-level 1", "llmq", None),
+        ("DDP, no ZeRO stage 3", "DeepSpeed", None),
+        ("DDP without ZeRO_stage 1", "llmq", None),
+        ("Stage-3", "DeepSpeed", 3),
+        ("stage 2", "accelerate (DeepSpeed)", 2),
+        ("Stage 1 + LoRA", "DeepSpeed", 1),
+        ("Stage-3 offload optimizer", "DeepSpeed", 3),
+        ("DDP, not stage 3", "DeepSpeed", None),
+    ],
+)
+def test_a_stage_of_zero_may_be_its_level_or_stand_alone(
+    tmp_path: Path, strategy: str, framework: str, stage: int | None
+) -> None:
+    found = _strategy(tmp_path, strategy=strategy, framework=framework)
+    assert (found["kind"], found.get("stage")) == ("zero" if stage else "ddp", stage)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "framework"),
+    [("Stage-3", "PyTorch"), ("stage 2 of training", "DeepSpeed"), ("no stage 3", "DeepSpeed")],
+)
+def test_a_stage_of_something_else_is_not_read(
+    tmp_path: Path, strategy: str, framework: str
+) -> None:
+    with pytest.raises(Refused, match=r"not known|only says what it is not"):
+        _strategy(tmp_path, strategy=strategy, framework=framework)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "detail", "quoted"),
+    [
+        ("Stage-3 offload optimizer and params", "", "Stage-3 offload optimizer and params"),
+        ("data parallel", "ZeRO-3, parameter offload", "ZeRO-3, parameter offload"),
+        ("ZeRO-3", "offload_param: cpu", "offload_param: cpu"),
+    ],
+)
+def test_offloaded_parameters_are_refused_quoting_the_cell_that_says_so(
+    tmp_path: Path, strategy: str, detail: str, quoted: str
+) -> None:
+    with pytest.raises(Refused, match="offloading parameters is not modelled") as error:
+        _strategy(tmp_path, strategy=strategy, strategy_detail=detail, framework="DeepSpeed")
+    assert f"({quoted})" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "offloads"),
+    [
+        ("Stage-3 offload optimizer, no param offload", True),
+        ("Stage-3, offload_param: none", False),
+        ("Stage-3 offload optimizer", True),
+    ],
+)
+def test_parameters_that_are_not_offloaded_are_no_reason_to_refuse(
+    tmp_path: Path, strategy: str, offloads: bool
+) -> None:
+    found = _strategy(tmp_path, strategy=strategy, framework="DeepSpeed")
+    assert (found["stage"], "offload_optimizer" in found) == (3, offloads)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"),
+    [
+        ("variable-update=replicated", "ddp"),
+        ("variable_update=replicated use-fp16", "ddp"),
+        ("variable-update=horovod", "horovod"),
+        ("variable-update=parameter_server", "ddp"),
+        ("parameters server at CPU", "ddp"),
+        ("parameter servers", "ddp"),
+        ("Horovod, no parameter servers", "horovod"),
+    ],
+)
+def test_variables_of_tensorflow_s_benchmark(tmp_path: Path, strategy: str, kind: str) -> None:
+    found = measured(tmp_path, **IMAGES, strategy=strategy)
+    assert (found.data["strategy"]["kind"], found.data["collective"]["backend"]) == (kind, "nccl")
+    told = "parameters in the host of one node" in " ".join(found.notes)
+    assert told == strategy.endswith("CPU")
+
+
+def test_parameter_servers_push_between_nodes(tmp_path: Path) -> None:
+    cells = {**IMAGES, "nodes": "2", "total_gpus": "8", "inter_node": "100 Gbit/s RoCE"}
+    found = measured(tmp_path, **cells, strategy="parameter servers")
+    assert found.data["collective"]["backend"] == "parameter_server"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ("variable-update=distributed_replicated", "on the workers' own devices"),
+        ("parameters server at GPU", "on the workers' own devices"),
+        ("no parameter servers", "only says what it is not"),
+        ("not replicated", "not known"),
+    ],
+)
+def test_other_places_of_variables_are_refused(tmp_path: Path, strategy: str, message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        measured(tmp_path, **IMAGES, strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("act_ckpt", "recompute"),
+    [
+        ("ac", "full"), ("AC", "full"), ("ckpt", "full"), ("recomp", "full"), ("full AC", "full"),
+        ("grad ckpt", "full"), ("AC: on", "full"),
+        ("no AC", "none"), ("w/o ckpt", "none"), ("without recomp", "none"), ("AC=false", "none"),
+        ("recomp off", "none"), ("AC: no", "none"),
+        ("selective AC", "selective"), ("selective ckpt", "selective"),
+    ],
+)  # fmt: skip
+def test_recomputation_in_short(tmp_path: Path, act_ckpt: str, recompute: str) -> None:
+    assert measured(tmp_path, **LLAMA, act_ckpt=act_ckpt).data["recompute"] == recompute
+
+
+@pytest.mark.parametrize("act_ckpt", ["AC 8 of 32 layers", "ckpt every 2 h", "accumulate"])
+def test_what_is_no_recomputation_in_short_is_not_read(tmp_path: Path, act_ckpt: str) -> None:
+    with pytest.raises(Refused, match="act_ckpt"):
+        measured(tmp_path, **LLAMA, act_ckpt=act_ckpt)
