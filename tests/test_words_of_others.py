@@ -240,3 +240,101 @@ def test_recomputation_in_short(tmp_path: Path, act_ckpt: str, recompute: str) -
 def test_what_is_no_recomputation_in_short_is_not_read(tmp_path: Path, act_ckpt: str) -> None:
     with pytest.raises(Refused, match="act_ckpt"):
         measured(tmp_path, **LLAMA, act_ckpt=act_ckpt)
+
+
+PIPELINE = {
+    **LLAMA, "framework": "Megatron-Core", "total_gpus": "16", "nodes": "2", "global_batch": "16",
+    "tp": "2", "pp": "4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("strategy", "detail", "chunks"),
+    [
+        ("TP2 PP4 VPP2", "", 2),
+        ("TP2 PP4 vp 2", "", 2),
+        ("TP2 PP4, interleave 4", "", 4),
+        ("TP2 PP4 VPP2", "DeepEP +1f1b overlap", 2),
+        ("TP2 PP4", "1f1b A2A overlap, vpp 4", 4),
+        ("TP2 PP4", "1f1b overlap", 8),
+        ("TP2 PP4", "", 8),
+        ("TP2 PP4, no VPP", "", 1),
+        ("TP2 PP4", "no VPP4", 1),
+        ("TP2 PP4, without interleaving", "", 1),
+        ("TP2 PP4", "1f1b", 1),
+    ],
+)
+def test_chunks_of_a_pipeline_may_stand_in_the_strategy(
+    tmp_path: Path, strategy: str, detail: str, chunks: int
+) -> None:
+    cells = {**PIPELINE, "strategy": strategy, "strategy_detail": detail}
+    schedule = measured(tmp_path, **cells).data["schedule"]
+    assert schedule.get("chunks", 1) == chunks
+    assert schedule["kind"] == ("interleaved_1f1b" if chunks > 1 else "one_f_one_b")
+
+
+def test_two_numbers_of_chunks_contradict(tmp_path: Path) -> None:
+    cells = {**PIPELINE, "strategy": "TP2 PP4 VPP2", "strategy_detail": "4 chunks"}
+    with pytest.raises(Refused, match="said to hold 2 and 4 chunks"):
+        measured(tmp_path, **cells)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "detail", "compiled"),
+    [
+        ("replicated use-xla-compile", "", True),
+        ("variable-update=replicated use-xla-compile", "", True),
+        ("replicated", "use_xla", True),
+        ("replicated + XLA", "synthetic", True),
+        ("replicated", "", False),
+        ("replicated, no XLA", "", False),
+        ("replicated without use-xla-compile", "", False),
+        ("replicated use-xla-compile: false", "", False),
+        ("replicated", "XLA off", False),
+    ],
+)
+def test_xla_counts_in_both_columns_of_the_strategy(
+    tmp_path: Path, strategy: str, detail: str, compiled: bool
+) -> None:
+    found = measured(tmp_path, **IMAGES, strategy=strategy, strategy_detail=detail).data
+    assert found["execution"]["compile"] is compiled
+
+
+@pytest.mark.parametrize(
+    ("strategy", "compiled"),
+    [("DDP + torch.compile", True), ("DDP + XLA", True), ("DDP, no torch.compile", False)],
+)
+def test_compilers_of_texts_count_in_the_strategy(
+    tmp_path: Path, strategy: str, compiled: bool
+) -> None:
+    found = measured(tmp_path, **LLAMA, strategy=strategy).data
+    assert found["execution"] == {"compile": compiled}
+
+
+@pytest.mark.parametrize(
+    ("framework", "sharded", "chunks"),
+    [
+        ("Nvidia EOS (NeMo)", True, 8),
+        ("NeMo 2.0", True, 8),
+        ("MBridge", True, 8),
+        ("MegaScale", False, 1),
+        ("BERT-Megatron", False, 1),
+        ("Megatron-LM (not NeMo)", False, 1),
+    ],
+)
+def test_codes_on_megatron_have_its_exchange(
+    tmp_path: Path, framework: str, sharded: bool, chunks: int
+) -> None:
+    cells = {**PIPELINE, "framework": framework, "strategy": "data parallel, TP2 PP4"}
+    found = measured(tmp_path, **cells)
+    assert found.data["strategy"]["kind"] == "megatron"
+    assert found.data["strategy"].get("use_distributed_optimizer", False) is sharded
+    assert found.data["schedule"].get("chunks", 1) == chunks
+    assert "own gradient exchange" not in " ".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    "framework", ["PyTorch (bionemo)", "PyTorch, no Megatron", "PyTorch, not MegaScale"]
+)
+def test_other_codes_do_not(tmp_path: Path, framework: str) -> None:
+    assert _strategy(tmp_path, framework=framework, strategy="DDP")["kind"] == "ddp"

@@ -66,8 +66,7 @@ def executed(
         notes += more
         found["model"] = {**model.data, **keys}
         break
-    detail = row.text("strategy_detail").lower()
-    made = next(told(words.execution, detail, row.with_known(date=date_of(row))), None)
+    made = next(told(words.execution, row.strategy_words, row.with_known(date=date_of(row))), None)
     own = made and made[0].get("code") == "nanotron"  # its own models, by their shapes
     llama = model.data.get("family") == "llama"
     shaped = "huggingface" in model.data or not model.note  # of which more than the size is known
@@ -109,8 +108,8 @@ def _of_images(
         return {}
     if not convolutions.is_network(load(make(model.data, file=False), Path())):
         return {}
-    rules, words = vocabulary().image_execution, row.text("strategy_detail").lower()
-    keys, more = next(told(rules, words, row.text))  # the last one is for all
+    rules = vocabulary().image_execution
+    keys, more = next(told(rules, row.strategy_words, row.text))  # the last one is for all
     known = row.with_known(compute=dtype)
     laid, also = next(told(vocabulary().image_layout, row.software_words, known), ({}, []))
     notes += [*more, *also]

@@ -91,15 +91,15 @@ class RowMesh:
         row says so, or where its code is known to; chunks of which nothing is said have one
         block, as in 12 of 19 recipes that interleave (A98)."""
         words, plainly = vocabulary().strategies, {"kind": "one_f_one_b"}
-        said = f"{row.text('strategy_detail')} | {row.text('schedule')}".lower()
+        said = f"{row.strategy_words} | {row.text('schedule')}".lower()
         text = words.plain.sub("", said)
         named = next(told(words.schedules, text, row.text), None)
         if named is not None:
             return dict(named[0])
-        found = words.chunks.search(text)
-        chunks = int(found[1] or found[2]) if found else 0
-        laid_out = self._laid_out(row, chunks)
-        stated, chunks = bool(found or laid_out), laid_out or chunks
+        said_chunks = _chunks_said(text)
+        laid_out = self._laid_out(row, said_chunks or 0)
+        stated = said_chunks is not None or bool(laid_out)
+        chunks = laid_out or said_chunks or 0
         plain = words.one_f_one_b.search(text) or text != said
         woven = words.interleaved.search(text)
         if not stated and (woven or not plain):
@@ -217,6 +217,18 @@ class RowMesh:
                 f"global_batch {total:g} is no whole number of micro-batches of {micro:g}"
             )
         return round(count)
+
+
+def _chunks_said(text: str) -> int | None:
+    """The chunks of each rank of a pipeline that `text` says; None where it says none.
+
+    Raises Refused where it says several numbers.
+    """
+    found = {int(at[1] or at[2]) for at in vocabulary().strategies.chunks.finditer(text)}
+    if len(found) > 1:
+        counts = " and ".join(map(str, sorted(found)))
+        raise Refused(f"strategy: a rank of the pipeline is said to hold {counts} chunks")
+    return found.pop() if found else None
 
 
 def _windowed(model: ModelChoice) -> bool:
