@@ -338,3 +338,54 @@ def test_codes_on_megatron_have_its_exchange(
 )
 def test_other_codes_do_not(tmp_path: Path, framework: str) -> None:
     assert _strategy(tmp_path, framework=framework, strategy="DDP")["kind"] == "ddp"
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "message"),
+    [
+        ("AWS p2.16xlarge (8 V100s, 16G memory each)", "p2 instances hold K80s"),
+        ("p3.16xlarge, A100", "p3 instances hold V100s"),
+        ("p4d.24xlarge (8 H100)", "p4 instances hold A100s"),
+        ("g4dn.metal with V100", "g4dn instances hold T4s"),
+        ("Intel Data Center GPU Max 1550 (Aurora)", "Intel's Data Center GPU Max is not modelled"),
+        ("Ponte Vecchio", "Intel's Data Center GPU Max is not modelled"),
+        ("GTX 1070 (7gforce)", "not modelled; the nearest is gtx1080"),
+        ("GTX 1060 6GB", "not modelled; the nearest is gtx1080"),
+        ("not MI300, MI250X", "says what the accelerator is not"),
+        ("MI300A", "no accelerator known"),
+        ("RTX 2070 (lab)", "the nearest are rtx2080ti"),
+    ],
+)
+def test_accelerators_are_refused_by_name(tmp_path: Path, accelerator: str, message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        measured(tmp_path, accelerator=accelerator)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "device"),
+    [
+        ("p3.16xlarge (8 V100s, 16G memory each)", "Tesla V100-SXM2-16GB"),
+        ("8 V100s", "Tesla V100-SXM2-16GB"),
+        ("8x V100s", "Tesla V100-SXM2-16GB"),
+        ("8x V100S", "Tesla V100-PCIE-32GB"),
+        ("V100S", "Tesla V100-PCIE-32GB"),
+        ("p4d.24xlarge A100", "A100-SXM4-40GB"),
+        ("data center GPU A100 of 80 GB", "A100-SXM4-80GB"),
+        ("GTX 1080", "GeForce GTX 1080"),
+        ("MI300 192GB", "MI300X"),
+    ],
+)
+def test_accelerators_beside_other_words_are_read(
+    tmp_path: Path, accelerator: str, device: str
+) -> None:
+    found = measured(tmp_path, accelerator=accelerator).case.device
+    assert found is not None
+    assert found.name == device
+
+
+def test_mi300_in_nodes_of_eight_is_mi300x(tmp_path: Path) -> None:
+    found = measured(tmp_path, accelerator="MI300")
+    assert "MI300 in a node of eight is taken as MI300X." in found.notes
+    assert not any("is taken" in n for n in measured(tmp_path, accelerator="MI300X").notes)
+    with pytest.raises(Refused, match="in nodes of 8 alone, as mi300x"):
+        measured(tmp_path, accelerator="MI300", gpus_per_node="4", total_gpus="4")

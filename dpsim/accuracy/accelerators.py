@@ -60,7 +60,7 @@ class HardwareText:
 def as_written(text: str) -> str:
     """`text` without how many there are, and with names as `words.yaml` has them: "NVIDIA_A100" and
     Google's of slices ("16x v5e-256") otherwise."""
-    plain = _COUNTED.sub("", text)
+    plain = _COUNTED.sub("", vocabulary().accelerators.several.sub(r"\1", text))
     for read, written in vocabulary().accelerators.spellings.items():
         plain = re.sub(written.pattern, read, plain, flags=re.IGNORECASE)
     return plain
@@ -136,8 +136,10 @@ def _gpus_of(device: Device) -> tuple[int, ...]:
 def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
     """The board of `family` that is meant; asked for where it is open.
 
-    Raises Refused where a card is said to sit on NVSwitch.
+    Raises Refused where a card is said to sit on NVSwitch, and where the name means a board in
+    nodes of another size alone.
     """
+    _require_size(family, told)
     words, own = vocabulary().accelerators, _form(told.accelerator)
     inner = _form_inside(told.inside)
     if (
@@ -156,6 +158,16 @@ def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
     fitting = [b for b in family.boards if not b.form or form is None or b.form == form]
     boards = tuple(fitting) or family.boards
     return named_board(boards, told) or _guess(boards)
+
+
+def _require_size(family: Family, told: HardwareText) -> None:
+    """Raise Refused where `family` is known in nodes of some sizes alone, and these are others."""
+    sizes = sorted({board.gpus for board in family.boards})
+    if sizes and 0 not in sizes and told.gpus not in sizes:
+        known = ", ".join(dict.fromkeys(board.device for board in family.boards))
+        counts = " or ".join(map(str, sizes))
+        message = f"{told.accelerator[:60]!r} is read in nodes of {counts} alone, as {known}"
+        raise Refused(message, ("accelerator",))
 
 
 def named_board(boards: Iterable[Board], told: HardwareText) -> Board | None:
@@ -235,7 +247,7 @@ def _unknown(text: str) -> str:
     """That nothing is known of `text`, with what is spelt like one of its names."""
     known = {b.device for f in vocabulary().accelerators.families for b in f.boards}
     plain = {device.replace("-", ""): device for device in sorted(known)}
-    said = re.sub(r"[\s_-]|nvidia|amd|geforce|radeon|instinct|tesla|quadro", "", text)
+    said = re.sub(r"[(\[].*|[\s_-]|nvidia|amd|geforce|radeon|instinct|tesla|quadro", "", text)
     near = [plain[one] for one in difflib.get_close_matches(said, plain, 4, _ALIKE)]
     told = f"no accelerator known in {text[:60]!r}"
     return f"{told}; the nearest are {', '.join(near)}" if near else f"{told}, nor one like it"

@@ -54,6 +54,7 @@ class AcceleratorWords:
     """Accelerators by name, and what stands in for one that isn't stated."""
 
     spellings: dict[str, Words]
+    several: Words
     refused: dict[str, Words]
     memory_taken: Words
     memory_shown: Words
