@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import LLAMA, measured
+from rows import LLAMA, measured, row_of
 
 from dpsim.accuracy.training.columns import plain_unit
+from dpsim.accuracy.training.series import play_series
 from dpsim.core.record import Refused
 
 IMAGES = {
@@ -334,7 +335,14 @@ def test_codes_on_megatron_have_its_exchange(
 
 
 @pytest.mark.parametrize(
-    "framework", ["PyTorch (bionemo)", "PyTorch, no Megatron", "PyTorch, not MegaScale"]
+    "framework",
+    [
+        "PyTorch (bionemo)",
+        "PyTorch, no Megatron",
+        "PyTorch, not MegaScale",
+        "PyTorch, no NeMo",
+        "PyTorch, NeMo, HugeCTR, DGL NVIDIA Release 24.09",
+    ],
 )
 def test_other_codes_do_not(tmp_path: Path, framework: str) -> None:
     assert _strategy(tmp_path, framework=framework, strategy="DDP")["kind"] == "ddp"
@@ -389,3 +397,59 @@ def test_mi300_in_nodes_of_eight_is_mi300x(tmp_path: Path) -> None:
     assert not any("is taken" in n for n in measured(tmp_path, accelerator="MI300X").notes)
     with pytest.raises(Refused, match="in nodes of 8 alone, as mi300x"):
         measured(tmp_path, accelerator="MI300", gpus_per_node="4", total_gpus="4")
+
+
+_DTYPE, _ALL = "if it ran in a faster dtype", "or is this the rate of all GPUs?"
+
+
+@pytest.mark.parametrize(
+    ("cells", "said", "unsaid"),
+    [
+        ({"batch_per_gpu": "", "value": "0.01", "unit": "s"},
+         ["the batch is not stated, and 1 per GPU is assumed"], [_DTYPE, _ALL]),
+        ({"batch_per_gpu": "8", "value": "0.1", "unit": "s"}, [_DTYPE], ["not stated", _ALL]),
+        ({"value": "60000", "unit": "tokens/s/gpu"}, [_DTYPE, _ALL], ["not stated"]),
+        ({"value": "60000", "unit": "tokens/s", "metric": "throughput per GPU"}, [_ALL], []),
+        ({"batch_per_gpu": "", "value": "20", "unit": "samples/s/gpu"},
+         ["the batch is not stated", _ALL], [_DTYPE]),
+        ({"value": "480000", "unit": "tokens/s"}, [_DTYPE], [_ALL]),
+        ({"value": "600000", "unit": "tokens/s/gpu"}, [_DTYPE], [_ALL]),
+        ({"value": "60000", "unit": "tokens/s/gpu", "total_gpus": "1", "gpus_per_node": "1"},
+         [_DTYPE], [_ALL]),
+    ],
+)  # fmt: skip
+def test_what_is_faster_than_its_device_is_told_what_may_be_wrong(
+    tmp_path: Path, cells: dict[str, str], said: list[str], unsaid: list[str]
+) -> None:
+    row = row_of(tmp_path, **{**LLAMA, "params_m": "6738", "strategy": "FSDP", **cells})
+    (found,) = play_series([row], "none")
+    assert found.status == "refused"
+    assert all(text in found.reason for text in said)
+    assert not any(text in found.reason for text in unsaid)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said", "asked"),
+    [
+        ({"model": "Llama-2-7B", "value": "60000", "unit": "tokens/s/gpu"}, "", True),
+        ({"model": "Llama-2-7B", "value": "480000", "unit": "tokens/s"}, "", False),
+        ({"model": "ResNet-50", "value": "20000", "unit": "images/s/gpu", "batch_per_gpu": ""},
+         "a batch of 64 per GPU is assumed", True),
+    ],
+)  # fmt: skip
+def test_a_calibration_row_is_told_so_too(
+    tmp_path: Path, cells: dict[str, str], said: str, asked: bool
+) -> None:
+    texts = {**LLAMA, "strategy": "FSDP"} if "Llama" in cells["model"] else {}
+    (found,) = play_series([row_of(tmp_path, **{**texts, **cells})], "smallest")
+    assert found.status == "refused"
+    assert said in found.reason
+    assert (_ALL in found.reason) is asked
+
+
+def test_what_is_possible_is_not_asked(tmp_path: Path) -> None:
+    cells = {**LLAMA, "params_m": "6738", "strategy": "FSDP", "batch_per_gpu": ""}
+    row = row_of(tmp_path, **cells, value="3000", unit="tokens/s/gpu")
+    (found,) = play_series([row], "none")
+    assert found.status == "predicted"
+    assert "is not stated, and" not in found.reason

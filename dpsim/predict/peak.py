@@ -7,7 +7,8 @@ from dpsim.core.record import Refused
 from dpsim.models.compute import beyond_peak
 from dpsim.models.recomputing import flop_again
 
-_FASTER = (
+#: what to say of a step that is faster than its device
+FASTER = (
     "if it ran in a faster dtype (autocast, tf32), say so (precision.compute; in a table column "
     "precision)"
 )
@@ -25,7 +26,7 @@ def above_peak(case: Case) -> str:
         return ""
     return (
         f"calibrated at {_shown(case)}: convolutions of 3 x 3 by Winograd's algorithm, which needs "
-        f"up to {most:g} times fewer multiplications, explain it; {_FASTER}"
+        f"up to {most:g} times fewer multiplications, explain it; {FASTER}"
     )
 
 
@@ -60,7 +61,7 @@ def _how(case: Case) -> str:
     """What may have made a step of `case` faster than it is played."""
     peaks, parallel = case.device.peak if case.device else {}, case.scenario.parallel
     own, samples = peaks.get(case.precision.compute, 0.0), _samples(case)
-    ways = [_FASTER] if any(rate > own for rate in peaks.values()) else []
+    ways = [FASTER] if any(rate > own for rate in peaks.values()) else []
     ways.append(
         f"a step may have had fewer than {samples:,} samples a replica (batch; in a table "
         "batch_per_gpu)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dpsim.accuracy.training.measured import samples_of_step
@@ -14,6 +15,8 @@ from dpsim.core.record import Refused
 #: batch per GPU where nothing is stated, and the parameters from which on a language model is large
 #: [millions]
 _BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
+#: how a note ends that tells a batch of which nothing is stated
+_ASSUMED = " per GPU is assumed"
 #: how far a rate times a step's time may be off whole samples of a replica: of itself, and samples
 _WHOLE = (0.001, 0.05)
 
@@ -38,7 +41,7 @@ def batch_of(
         total = _of_rate(row, tokens, gpus, notes)
     if batch is None and total is None:
         batch = _assumed_batch(row, model)
-        notes.append(f"a batch of {batch:.0f} per GPU is assumed")
+        notes.append(f"a batch of {batch:.0f}{_ASSUMED}")
     if batch and total and not stated and accumulation == 1:
         accumulation = _implied(total / (batch * gpus), notes)
     if batch is not None and total is not None:
@@ -54,6 +57,13 @@ def batch_of(
         return {"per_device": int(batch), "accumulation": accumulation}
     samples = round(total if total is not None else (batch or 0) * accumulation * gpus)
     return {"global": max(samples, 1), "accumulation": accumulation}
+
+
+def assumed_batch(notes: Iterable[str]) -> str:
+    """The batch that `notes` tell to be assumed, as "8 per GPU"; "" where it is stated."""
+    ahead = "a batch of "
+    found = (note for note in notes if note.startswith(ahead) and note.endswith(_ASSUMED))
+    return next((note.removeprefix(ahead).removesuffix(" is assumed") for note in found), "")
 
 
 def _of_rate(

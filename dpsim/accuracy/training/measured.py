@@ -182,6 +182,12 @@ def _of_a_gpu(rate: re.Match[str], row: TrainingRow) -> bool:
     return bool(rate["per_gpu"] or rate["before"] or named)
 
 
+def counts_one_gpu(row: TrainingRow) -> bool:
+    """Whether what was measured of `row` is a rate that is said to be one GPU's."""
+    rate = vocabulary().tables.throughput.fullmatch(row.text("unit").lower())
+    return bool(rate and row.get("value") and not row.get("step_time_s") and _of_a_gpu(rate, row))
+
+
 def _things(what: str) -> str:
     """What a rate counts, in the plural."""
     return vocabulary().tables.short.get(what, what.removesuffix("s") + "s")

@@ -16,9 +16,9 @@ from dpsim.accuracy.training import alike
 from dpsim.accuracy.training.baselines import baselines, linear
 from dpsim.accuracy.training.experts import apart
 from dpsim.accuracy.training.feeds import assumes_time
+from dpsim.accuracy.training.possible import explained, is_possible, require_below_peak
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -27,7 +27,7 @@ from dpsim.machines.devices import Device
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.level import BeyondLoader, Level
-from dpsim.predict.peak import BeyondPeak, check_possible
+from dpsim.predict.peak import BeyondPeak
 from dpsim.predict.uncertainty import interval
 from dpsim.predict.widths import reference
 
@@ -172,14 +172,16 @@ def anchor_of(
 ) -> Anchor:
     """What the calibration row `first` of `rows` tells; `compute` is the scenario's section of that
     name, `reading` that of its machine (see `measured_case`)."""
-    assumed = ""
+    assumed, measured = "", None
     try:
         measured = measured_case(alike.like(first, rows), compute, reading)
         assumed = "; ".join(note for note in measured.notes if note.endswith("assumed"))
         found = shortened.level(measured.case, Calibrate(step_time=measured.step_time))
     except (Refused, SimulationError, ValueError) as error:
-        failure = f"{error} ({assumed})" if assumed else str(error)
         beyond = type(error) if isinstance(error, BeyondPeak | BeyondLoader) else None
+        fast = measured is not None and (beyond is BeyondPeak or not is_possible(measured))
+        told = explained(str(error), measured) if measured and fast else str(error)
+        failure = f"{told} ({assumed})" if assumed else told
         return Anchor(failure=failure, beyond=beyond)
     return Anchor(measured, found)
 
@@ -245,12 +247,9 @@ def _alike(one: Device | None, other: Device | None) -> bool:
 
 def require_possible(here: MeasuredCase, base: MeasuredCase | None) -> None:
     """Raise Refused where a row was measured on another device than the row that its series is
-    calibrated on, and where it is faster than its device multiplies: a stand-in's work is not
-    known, and of padded texts a part may be left out."""
+    calibrated on, and where it is faster than its device multiplies."""
     _require_one_device(here, base)
-    if not here.stand_in:
-        left = vocabulary().models.tokens_left if padded(here.row) else 1.0
-        check_possible(here.case, here.step_time, share=left)
+    require_below_peak(here)
 
 
 def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
