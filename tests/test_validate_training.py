@@ -377,7 +377,8 @@ def test_a_model_without_name_or_size_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"strategy": "parameter server on CPU"}, "on the workers' own devices"),
+        ({"strategy": "parameter server on GPU"}, "on the workers' own devices"),
+        ({"strategy": "parameter server on CPU", "nodes": 2, "total_gpus": 16}, "in one node"),
         ({"strategy": "DP+TP+PP", "tp": 4}, "pp: pipeline parallelism of unknown size"),
         ({"strategy": "DP+PP"}, "pp: pipeline parallelism of unknown size"),
         ({"strategy": "DP+CP"}, "cp: context parallelism of unknown size"),
@@ -1317,7 +1318,7 @@ def test_a_push_and_a_pull_through_servers_take_a_node_s_bytes_once(tmp_path: Pa
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"strategy": "parameter server on CPU"}, "on the workers' own devices"),
+        ({"strategy": "parameter server on GPU"}, "on the workers' own devices"),
         ({"strategy": "asynchronous parameter server"}, "asynchronous"),
     ],
 )

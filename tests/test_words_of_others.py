@@ -203,6 +203,13 @@ def test_variables_of_tensorflow_s_benchmark(tmp_path: Path, strategy: str, kind
     assert told == strategy.endswith("CPU")
 
 
+@pytest.mark.parametrize("strategy", ["parameters server at CPU", "parameter server on the hosts"])
+def test_hosts_of_several_nodes_serve_no_parameters(tmp_path: Path, strategy: str) -> None:
+    cells = {**IMAGES, "nodes": "2", "total_gpus": "8", "inter_node": "100 Gbit/s RoCE"}
+    with pytest.raises(Refused, match="own hosts is read in one node"):
+        measured(tmp_path, **cells, strategy=strategy)
+
+
 def test_parameter_servers_push_between_nodes(tmp_path: Path) -> None:
     cells = {**IMAGES, "nodes": "2", "total_gpus": "8", "inter_node": "100 Gbit/s RoCE"}
     found = measured(tmp_path, **cells, strategy="parameter servers")

@@ -39,6 +39,7 @@ class StrategyWords:
     copies_out: Words
     no_overlap: Words
     servers: Words
+    servers_on_hosts: Words
     repositories: Words
     by_mpi: Words
     hierarchical: Words

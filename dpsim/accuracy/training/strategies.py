@@ -55,6 +55,7 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     refused = meaning(words.refused, f"{text} | {row.text('model').lower()}")
     if refused is not None:
         raise Refused(f"{refused} ({_telling(row, words.refused[refused])[:60]})")
+    _require_servers_beside(row, text)
     named = row.text("strategy")
     if named and not re.search(r"\w", _affirmed(named.lower())):
         if row.gpus == 1:
@@ -77,6 +78,15 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
         notes += more
     _compress(data, text, row, notes)
     return data
+
+
+def _require_servers_beside(row: TrainingRow, text: str) -> None:
+    """Raise Refused where parameters lie on the hosts of several nodes of workers, which share
+    their NICs: servers between nodes are played as machines of their own."""
+    nodes = row.get("nodes") or row.gpus / (row.get("gpus_per_node") or row.gpus)
+    if nodes > 1 and vocabulary().strategies.servers_on_hosts.search(text):
+        named = row.text("strategy")[:60]
+        raise Refused(f"a parameter server on the workers' own hosts is read in one node ({named})")
 
 
 def optimizer_of(row: TrainingRow, kind: str, notes: list[str]) -> dict[str, Any]:
