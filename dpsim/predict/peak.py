@@ -62,14 +62,15 @@ def _how(case: Case) -> str:
     peaks, parallel = case.device.peak if case.device else {}, case.scenario.parallel
     own, samples = peaks.get(case.precision.compute, 0.0), _samples(case)
     ways = [FASTER] if any(rate > own for rate in peaks.values()) else []
-    ways.append(
-        f"a step may have had fewer than {samples:,} samples a replica (batch; in a table "
-        "batch_per_gpu)"
-    )
+    if samples > 1:
+        ways.append(
+            f"a step may have had fewer than {samples:,} samples a replica (batch; in a table "
+            "batch_per_gpu)"
+        )
     if parallel.tensor > 1 and not parallel.async_tensor_parallel:
         beside = "if tensor ranks exchanged beside products, with parallel.sequence_parallel and"
         ways.append(f"{beside} parallel.async_tensor_parallel")
-    return "; ".join(ways)
+    return "; ".join(ways) or "is what was measured the time of a whole step?"
 
 
 def _samples(case: Case) -> int:
