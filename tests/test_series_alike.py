@@ -65,7 +65,7 @@ def test_a_batch_that_nobody_tells_is_one_of_three(
     own = {"seq_len": 1024, "model": "gpt2-xl", "act_ckpt": "none", **changes}
     (found,) = play_series(series(tmp_path, {8: 90000.0}, **own), "none")
     assert found.status == "predicted"
-    assert ("an eighth of it" in found.machine) == (readings == 3)
+    assert ("an eighth of the usual batch" in found.machine) == (readings == 3)
     (told,) = play_series(series(tmp_path, {8: 90000.0}, **{**own, "batch_per_gpu": 8}), "none")
     if readings == 3:  # a rate depends on it, and not eightfold
         assert found.low is not None and told.low is not None  # noqa: PT018
@@ -105,4 +105,4 @@ def test_a_length_that_nobody_tells_is_the_usual_one_or_a_quarter(
     rows = read_table(write(tmp_path / "t.csv", [tuple(cells.values())], tuple(cells))).rows
     (found,) = play_series(list(rows), "none")
     assert found.status == "predicted"
-    assert ("a quarter of it" in found.machine) == open_
+    assert ("a quarter of the usual length" in found.machine) == open_

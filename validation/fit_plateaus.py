@@ -9,10 +9,11 @@ are left out.  A machine counts once for each kind of link, with the mean of its
 plateaus are normal about a middle, neither of which is known but by its n machines and by a prior:
 the middle of all kinds, which counts as one machine, and their variance V, which counts as PRIOR.
 What a new machine takes is then Student's t with n + PRIOR degrees of freedom about the mean of
-n + 1, of scale sqrt((1 + 1/(n + 1)) (n v + PRIOR V) / (n + PRIOR)), where v is the variance of
-series and machines of the kind (Gelman and others, Bayesian Data Analysis, 3rd edition, 2013,
-section 3.3).  Written is dpsim/core/fitted/plateau.yaml; printed are the held-out series that would
-be low, or told by nobody.  NCCL's constants of RoCE and EFA have seen all series, so held-out ones
+n + 1, of scale sqrt((1 + 1/(n + 1)) (n v + d^2 + PRIOR V) / (n + PRIOR)): v is the mean square of
+series and machines of the kind about that mean, and d how far it lies from the middle of all
+(Gelman and others, Bayesian Data Analysis, 3rd edition, 2013, section 3.3).  Written is
+dpsim/core/fitted/plateau.yaml; printed are the held-out series that would be low, or told by
+nobody.  NCCL's constants of RoCE and EFA have seen all series, so held-out ones
 over these are out of the plateaus' sample only.
 """
 
@@ -91,7 +92,8 @@ def learned(found: Sequence[SeriesPlateau], tables: str) -> dict[str, Constant]:
         own = _machines([each for each in found if each.kind == kind])
         n = len(own)
         middle = (sum(statistics.fmean(logs) for logs in own.values()) + whole) / (n + 1)
-        both = (n * _variance(own, middle) + PRIOR * variance) / (n + PRIOR)
+        apart = n * _variance(own, middle) + (middle - whole) ** 2
+        both = (apart + PRIOR * variance) / (n + PRIOR)
         constants |= _constants(kind, middle, _ends(both, n), own, tables)
     return constants
 

@@ -328,6 +328,7 @@ class Vocabulary:
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]
     recomputing: Words
+    recomputing_some: Words
     no_recomputing: Words
     recompute: tuple[KeyRule, ...]
     execution: tuple[KeyRule, ...]

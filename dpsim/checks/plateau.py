@@ -3,9 +3,9 @@
 Where messages are large, time is bytes over bandwidth, and published machines of a kind reach
 nearly the same share of what is predicted for them.  `dpsim/core/fitted/plateau.yaml`, written by
 ``validation/fit_plateaus.py``, has the middle of ln(measured / predicted) of each kind, from series
-without a fault, and how far above it 19 and 99 of 100 new machines stay: Student's t, for kinds
+without a fault, and how far above it 95 and 99 of 100 new machines stay: Student's t, for kinds
 rest on few machines, and who has seen two knows little of the tenth.  Intervals of predictions are
-wider: they hold for all sizes.
+for all sizes together, and for kinds of link apart only where TCP is.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _assumed_batch(row: TrainingRow, model: ModelChoice) -> float:
     """The usual batch of a GPU, as many times it as a reading of the row has."""
     large = model.language and (row.get("params_m") or 0) > _LARGE
     usual = _BATCH["large" if large else "sequence" if model.language else "image"]
-    return max(usual * float(row.text("assumed_batch") or 1.0), 1.0)
+    return max(usual * float(row.text("times_usual_batch") or 1.0), 1.0)
 
 
 def _near(a: float, b: float) -> bool:

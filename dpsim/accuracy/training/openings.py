@@ -1,7 +1,7 @@
 """What the words of a row leave open of the run itself: whether padding is computed, in which
-precision, and in which micro-batches a pipeline takes its batch.  Each is a question with named
-answers, as those of a machine (see `dpsim.accuracy.questions`); an answer is the row with other
-words in one of its columns."""
+precision, how many samples a GPU has and how long sequences are, and in which micro-batches a
+pipeline takes its batch.  Each is a question with named answers, as those of a machine (see
+`dpsim.accuracy.questions`); an answer is the row with other words in one of its columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from dpsim.accuracy.questions import Option
 from dpsim.accuracy.training.table import NUMBERS, TrainingRow
 from dpsim.accuracy.words import LikelyRun, OpenRun, vocabulary
 
-#: most readings of a row: beyond it the machine's less probable ones go
-MOST = 8
+#: most readings of a row: a question that would make more has its usual answer alone, for of some
+#: answers some readings would tell nothing right of any
+MOST = 12
 
 
 def with_run(row: TrainingRow, machines: Sequence[MachineReading]) -> tuple[MachineReading, ...]:
@@ -23,10 +24,16 @@ def with_run(row: TrainingRow, machines: Sequence[MachineReading]) -> tuple[Mach
     for opening in vocabulary().runs:
         if _leaves_open(row, opening):
             fitting = _fitting(row, opening)
+            if len(found) * len(fitting.answers) > MOST:
+                fitting = _usual(fitting)
             found = [_answered(one, fitting, name) for one in found for name in fitting.answers]
-    kept = sorted(range(len(found)), key=lambda place: -found[place].weight)[:MOST]
-    whole = sum(found[place].weight for place in kept)
-    return tuple(replace(found[k], weight=found[k].weight / whole) for k in sorted(kept))
+    return tuple(found)
+
+
+def _usual(opening: OpenRun) -> OpenRun:
+    """`opening` with its most probable answer, the first of those, alone."""
+    name = max(opening.answers, key=lambda name: opening.answers[name].weight)
+    return replace(opening, answers={name: opening.answers[name]})
 
 
 def _leaves_open(row: TrainingRow, opening: OpenRun) -> bool:

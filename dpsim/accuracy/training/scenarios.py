@@ -267,7 +267,7 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
     found = _chosen(row, mesh, tokens)
     if found.language and not tokens:
         usual = found.data["sequence_length"]
-        length = int(usual * float(row.text("assumed_length") or 1.0))
+        length = int(usual * float(row.text("times_usual_length") or 1.0))
         # a sequence cannot be longer than all tokens of a GPU
         length = min(length, tokens_per_gpu(row, mesh) or length)
         if length < usual:

@@ -3,7 +3,8 @@ layers, dim 4096, FF 11008".  A shape that is stated wins over a size beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def parts_of(plain: str) -> dict[str, int]:
     words, found = vocabulary().models, dict[str, int]()
     said = words.shape_denied.sub(" ", plain)
     for part, pattern in words.shape_parts.items():
-        numbers = {int(next(filter(None, one.groups()))) for one in pattern.finditer(said)}
+        numbers = set(_numbers(pattern, said))
         if len(numbers) > 1:
             found[part] = 0
         elif numbers:
@@ -49,6 +50,15 @@ def parts_of(plain: str) -> dict[str, int]:
             "shape of one, as in 'gpt h4096 l32 a32', is accepted"
         )
     return found
+
+
+def _numbers(pattern: re.Pattern[str], said: str) -> Iterator[int]:
+    """The numbers that `pattern` finds in `said`, also where finds share a word, as the width in
+    "ffn 4096 hidden 1024"."""
+    found = pattern.search(said)
+    while found:
+        yield int(next(filter(None, found.groups())))
+        found = pattern.search(said, found.start() + 1)
 
 
 def shaped_as(
