@@ -41,6 +41,12 @@ def shape(name: str) -> tuple[Any, ...]:
         ("GPT 345M (24L, 1024H, 16A)", ("gpt2", 24, 1024, 16, None)),
         ("GPT 2.7B 32 layers 2560 hidden 80 head dim", ("gpt2", 32, 2560, 40, None)),
         ("GPT h1024 L24 a16", ("gpt2", 24, 1024, 16, None)),
+        ("GPT layers=24 seq=2048 hidden=1024", ("gpt2", 24, 1024, 16, None)),
+        ("GPT ffn_hidden_size=4096 hidden_size=1024 num_layers=24", ("gpt2", 24, 1024, 16, None)),
+        ("GPT heads=16 layers=24 hidden=1024", ("gpt2", 24, 1024, 16, None)),
+        ("transformer d_ff=3072 d_model=512 n_layers=6 n_heads=8", ("gpt2", 6, 512, 8, 3072)),
+        ("GPT num_layers: 24 hidden_size: 1024 seq_length: 2048", ("gpt2", 24, 1024, 16, None)),
+        ("GPT 24 layers 1024 hidden 16 heads", ("gpt2", 24, 1024, 16, None)),
     ],
 )  # fmt: skip
 def test_a_shape_is_told_part_by_part(name: str, expected: tuple[Any, ...]) -> None:
@@ -233,3 +239,13 @@ def test_a_network_like_nothing_known_has_no_neighbours() -> None:
 def test_detectors_are_scaled_networks() -> None:
     for name in ("Mask R-CNN R50-FPN", "mask_rcnn_r50_fpn", "R50-FPN Mask R-CNN", "Mask R-CNN"):
         assert chosen(name).data["parameters"] == 44.4e6
+
+
+def test_a_number_between_two_words_is_nobodys() -> None:
+    with pytest.raises(Refused, match="several numbers for its width"):
+        chosen("GPT 24 layers ffn 4096 hidden 1024")
+
+
+def test_a_perceptron_is_no_decoder() -> None:
+    with pytest.raises(Refused, match="is not known"):
+        chosen("MLP 4 layers hidden 1024", unit="tokens/s")

@@ -460,3 +460,71 @@ def test_what_is_possible_is_not_asked(tmp_path: Path) -> None:
     (found,) = play_series([row], "none")
     assert found.status == "predicted"
     assert "is not stated, and" not in found.reason
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["use_lora=False", "use_lora: false", "not using LoRA", "LoRA n/a", "lora_rank=0",
+     "--lora_r 0", "LoRA was not applied"],
+)  # fmt: skip
+def test_adapters_that_are_switched_off_are_none(tmp_path: Path, words: str) -> None:
+    found = measured(tmp_path, **LLAMA, strategy="DDP", strategy_detail=words).data["model"]
+    assert "adapters" not in found
+    other = measured(tmp_path, **LLAMA, strategy="DDP", strategy_detail="lora_rank=8")
+    assert other.data["model"]["adapters"]["rank"] == 8
+
+
+def test_bits_beside_adapters_are_the_frozen_models_and_no_gradients(tmp_path: Path) -> None:
+    found = measured(tmp_path, **LLAMA, strategy="DDP", strategy_detail="LoRA, quantized int8").data
+    assert found["strategy"] == {"kind": "ddp"}
+    assert found["model"]["adapters"]["base_dtype"] == "int8"
+
+
+@pytest.mark.parametrize("words", ["VPP: off", "VPP disabled", "VPP not used", "vpp=0", "VPP no"])
+def test_chunks_that_are_switched_off_are_none(tmp_path: Path, words: str) -> None:
+    own = {"model": "GPT-3 175B", "framework": "Megatron-LM", "tp": "2", "pp": "4",
+           "total_gpus": "64", "global_batch": "64", "strategy": "TP+PP"}  # fmt: skip
+    found = measured(tmp_path, **{**LLAMA, **own}, strategy_detail=words).data["schedule"]
+    assert found == {"kind": "one_f_one_b"}
+    said = measured(tmp_path, **{**LLAMA, **own}, strategy_detail="VPP 2").data["schedule"]
+    assert said == {"kind": "interleaved_1f1b", "chunks": 2}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "beside"),
+    [("Stage 2", "no DeepSpeed"), ("Stage 2", "DeepSpeed not used"), ("Stage 2 (SFT)", "DeepSpeed"),
+     ("stage 2: SFT", "DeepSpeed"), ("Stage 1 alignment", "DeepSpeed")],
+)  # fmt: skip
+def test_stages_that_are_none_of_zero_are_not_known(
+    tmp_path: Path, strategy: str, beside: str
+) -> None:
+    assert _strategy(tmp_path, strategy="Stage 2", strategy_detail="DeepSpeed")["kind"] == "zero"
+    with pytest.raises(Refused, match="is not known"):
+        _strategy(tmp_path, strategy=strategy, strategy_detail=beside)
+
+
+def test_recipes_that_shard_do_not_where_that_is_denied(tmp_path: Path) -> None:
+    own = {"strategy": "Full-parameter", "framework": "torchtune"}
+    assert _strategy(tmp_path, **own)["kind"] == "fsdp"
+    assert _strategy(tmp_path, **own, strategy_detail="no FSDP")["kind"] == "ddp"
+    assert _strategy(tmp_path, **{**own, "framework": "not torchtune"})["kind"] == "ddp"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["recompute=1 layer", "recompute:full layers 2", "recompute-num-layers 4",
+     "recompute: 4 of 32 layers"],
+)  # fmt: skip
+def test_blocks_of_which_some_compute_again_are_refused(tmp_path: Path, words: str) -> None:
+    for column in ("strategy_detail", "act_ckpt"):
+        with pytest.raises(Refused, match="a part of the blocks, is not played"):
+            measured(tmp_path, **LLAMA, **{column: words})
+    assert measured(tmp_path, **LLAMA, act_ckpt="full").data["recompute"] == "full"
+
+
+def test_a_kernel_that_is_named_beside_a_denied_one_counts(tmp_path: Path) -> None:
+    own = {**LLAMA, "framework": "PyTorch 2.1"}
+    denied = measured(tmp_path, **own, strategy_detail="no flash attention").data["model"]
+    other = measured(tmp_path, **own, strategy_detail="not flash attention, but sdpa").data["model"]
+    assert denied["attention"] == "eager"
+    assert "attention" not in other
