@@ -697,3 +697,21 @@ def test_no_bound_is_above_a_few_random_steps() -> None:
     }
     (point,) = predict(load(scenario, Path(), "x")).points
     assert point["bound_s"] <= point["step_time_s"]
+
+
+def test_a_step_that_another_machine_could_not_have_taken_is_told_where_it_was_not_made(
+    cli: Any, tmp_path: Path
+) -> None:
+    """1.3 s of Llama-3-8B on 8 H100 are 120 % of what 8 A100 multiply at their peak."""
+    (tmp_path / "s.yaml").write_text(
+        "model: {huggingface: llama-3-8b, sequence_length: 8192}\n"
+        "cluster: {machine: dgx-h100, nodes: 1}\nstrategy: {kind: fsdp}\n"
+        "precision: {compute: bf16}\nbatch: {per_device: 2}\n"
+        "calibrate: {step_time: 1.3 s, ranks: 8}\n",
+        encoding="utf-8",
+    )
+    code, _, said = cli("run", str(tmp_path / "s.yaml"), "--set", "cluster.machine=dgx-a100")
+    assert code == 2
+    assert "made without --set cluster.machine=dgx-a100" in said
+    assert "dpsim sweep with --grid" in said
+    assert cli("run", str(tmp_path / "s.yaml"))[0] != 2

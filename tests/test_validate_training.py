@@ -244,6 +244,14 @@ def test_rates_have_thousands_and_what_is_rounded_says_so(
     assert bool(found.fault) == (number is None)
 
 
+def test_a_batch_of_which_nobody_says_whose_it_is_is_told(tmp_path: Path) -> None:
+    for name, said in (("Batch", True), ("batch_per_gpu", False), ("Global batch", False)):
+        head = tuple(name if column == "batch_per_gpu" else column for column in HEAD)
+        table = read_table(write(tmp_path / "t.csv", [RESNET], head))
+        told = [text for text in table.warnings if "is taken for the batch of one GPU" in text]
+        assert bool(told) == said
+
+
 def test_a_comma_that_may_be_a_decimal_one_is_refused(tmp_path: Path) -> None:
     """In a time, beside a number that has one, and where cells have other separators."""
     head = "model,accelerator,gpus,value,unit\n"

@@ -11,6 +11,8 @@ from dpsim.machines.machine import gbits, load_device, load_machine, node_in_wor
 
 #: ratios that are not worth telling
 _SAME = 0.01
+#: most readings beside the usual one that are told each
+_SHOWN = 4
 
 
 def in_words(cluster: Mapping[str, Any], crossed: bool = True) -> str:
@@ -40,10 +42,14 @@ def described(
     told = [in_words(usual.cluster, crossed), *usual.notes, *notes]
     if others:
         told.append(f"assumed {usual.label} ({shares[0]}%)")
-    for place, other in enumerate(others, 1):
+    places = sorted(range(1, len(shares)), key=lambda place: -shares[place])
+    shown, rest = sorted(places[:_SHOWN]), places[_SHOWN:]
+    for place in shown:
         ratio = times[place] / times[0] if len(times) > place else None
         longer = "" if ratio is None else f", {_ratio(ratio)}"
-        told.append(f"or {other.label} ({shares[place]}%){longer}")
+        told.append(f"or {found.readings[place].label} ({shares[place]}%){longer}")
+    if rest:
+        told.append(f"or {len(rest)} more ({sum(shares[place] for place in rest)}%)")
     return "; ".join(text.rstrip(".") for text in told)
 
 

@@ -23,19 +23,28 @@ def altered(loaded: Loaded) -> list[str]:
     sets, warnings = ", ".join(f"--set {text}" for text in loaded.altered), []
     if sets and loaded.scenario.measured is not None:
         warnings.append(f"measured points are left out: {sets} changes what was measured")
-    calibrate = loaded.scenario.calibrate
-    alone = calibrate is not None and calibrate.ranks == 1  # which sends nothing between nodes
-    own = [text for text in loaded.altered if not (alone and text.startswith(_BETWEEN))]
-    if own and calibrate is not None and "calibrate" not in loaded.origins_set:
-        warnings.append(
-            f"calibrated on a measurement made without --set {', --set '.join(own)}: it is taken "
-            "as made with it; dpsim sweep with --grid in place of --set carries the level of "
-            "compute over, and --set calibrate=null models compute instead"
-        )
+    if elsewhere := made_without(loaded):
+        warnings.append(elsewhere)
     network = [s for s in loaded.altered if s.startswith(("cluster.", "collective."))]
     if network and loaded.scenario.calibration and "calibration" not in loaded.origins_set:
         warnings.append(f"calibration: curves measured without --set {', --set '.join(network)}")
     return [*warnings, *_swept(loaded)]
+
+
+def made_without(loaded: Loaded) -> str:
+    """What to say where --set names what the calibrated step was not measured with; else ""."""
+    calibrate = loaded.scenario.calibrate
+    if calibrate is None or "calibrate" in loaded.origins_set:
+        return ""
+    alone = calibrate.ranks == 1  # which sends nothing between nodes
+    own = [text for text in loaded.altered if not (alone and text.startswith(_BETWEEN))]
+    if not own:
+        return ""
+    return (
+        f"calibrated on a measurement made without --set {', --set '.join(own)}: it is taken "
+        "as made with it; dpsim sweep with --grid in place of --set carries the level of "
+        "compute over, and --set calibrate=null models compute instead"
+    )
 
 
 def _swept(loaded: Loaded) -> Iterator[str]:

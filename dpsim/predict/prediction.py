@@ -21,10 +21,12 @@ from dpsim.predict import shown, training_run
 from dpsim.predict.acted_numbers import numbers_of
 from dpsim.predict.against import measured
 from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, Laws, Measured, NoLaws
+from dpsim.predict.carried import made_without
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
 from dpsim.predict.numbers import failed
 from dpsim.predict.outcome import Outcome
+from dpsim.predict.peak import BeyondPeak
 from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play, play_once
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.relative import relate
@@ -180,13 +182,24 @@ def _predict(loaded: Loaded, found: Level | None, tell: told.Told, shared: Chapt
         _ = case.model, case.machine  # what is wrong with these is wrong with all points
         training_run.check(case)
     if found is None and loaded.scenario.calibrate:
-        found = level(cases[0], loaded.scenario.calibrate)
+        found = _level(loaded, cases[0])
     if found is not None:
         cases = tuple(found.of(case) for case in cases)
     outcomes = tuple(_outcomes(loaded, cases, found, tell))
     prediction = Prediction(loaded, outcomes, found)
     _ = prediction._measured  # refuses a file that holds no measurements
     return prediction
+
+
+def _level(loaded: Loaded, first: Case) -> Level:
+    """The level of the `first` case that the scenario's measured step tells."""
+    assert loaded.scenario.calibrate is not None
+    try:
+        return level(first, loaded.scenario.calibrate)
+    except BeyondPeak as error:
+        if (elsewhere := made_without(loaded)) == "":
+            raise
+        raise BeyondPeak(f"{error.message}; {elsewhere}", error.path) from None
 
 
 def _outcomes(

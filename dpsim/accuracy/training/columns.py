@@ -147,3 +147,13 @@ def unread(columns: Iterable[str]) -> Iterator[str]:
         near = difflib.get_close_matches(name, sorted(READ), 1, _ALIKE)
         meant = unclear.get(_words(name)) or "".join(near)
         yield f"column {name[:60]} is not read" + (f"; {meant} is" if meant else "")
+
+
+def taken(given: Iterable[str]) -> Iterator[str]:
+    """A sentence for each of the columns `given` whose name leaves open whose number it holds."""
+    for name in given:
+        if _words(name) == ("batch",):
+            yield (
+                f"column {name[:60]} is taken for the batch of one GPU (batch_per_gpu); "
+                "global_batch is that of all"
+            )

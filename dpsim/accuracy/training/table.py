@@ -15,7 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from dpsim.accuracy.platforms import platform
-from dpsim.accuracy.training.columns import MeasuredColumns, measured_in, named, plain_unit, unread
+from dpsim.accuracy.training.columns import (
+    MeasuredColumns,
+    measured_in,
+    named,
+    plain_unit,
+    taken,
+    unread,
+)
 from dpsim.accuracy.training.numbers import LOOSE, MEASURED, STRICT, is_rate, read_number
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
@@ -174,6 +181,7 @@ def read_table(path: Path) -> TrainingTable:
         rows,
         (
             *unread(columns),
+            *taken(table.columns),
             *_both(table.columns, columns, rows),
             *_missing(columns, rows),
             *_repeated(rows),
