@@ -249,3 +249,9 @@ def test_a_number_between_two_words_is_nobodys() -> None:
 def test_a_perceptron_is_no_decoder() -> None:
     with pytest.raises(Refused, match="is not known"):
         chosen("MLP 4 layers hidden 1024", unit="tokens/s")
+
+
+@pytest.mark.parametrize("name", ["GPT 1,300M", "gpt 1e3b"])
+def test_a_part_of_a_number_is_no_size(name: str) -> None:
+    with pytest.raises(Refused, match="parameters are not stated"):
+        chosen(name)

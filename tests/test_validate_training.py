@@ -244,6 +244,21 @@ def test_rates_have_thousands_and_what_is_rounded_says_so(
     assert bool(found.fault) == (number is None)
 
 
+def test_a_cell_of_a_book_is_refused(tmp_path: Path) -> None:
+    """The rows beside it are read."""
+    long = (RESNET[0], "V100 " * 500, *RESNET[2:])
+    book, other = read_table(write(tmp_path / "t.csv", [long, RESNET])).rows
+    assert book.fault == "accelerator: a cell has at most 2,000 characters"
+    assert not other.fault
+
+
+@pytest.mark.parametrize("role", ["calib", "Calib", "calibration"])
+def test_a_calibrated_row_is_told_in_any_case(tmp_path: Path, role: str) -> None:
+    rows = [(*RESNET, role), (*RESNET[:3], 16, *RESNET[4:6], 12000, RESNET[7], "predict")]
+    found = validated_training(write(tmp_path / "t.csv", rows, (*HEAD, "role")))
+    assert [line["status"] for line in found.predictions()] == ["calibrated", "predicted"]
+
+
 def test_a_batch_of_which_nobody_says_whose_it_is_is_told(tmp_path: Path) -> None:
     for name, said in (("Batch", True), ("batch_per_gpu", False), ("Global batch", False)):
         head = tuple(name if column == "batch_per_gpu" else column for column in HEAD)

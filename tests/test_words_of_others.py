@@ -465,7 +465,8 @@ def test_what_is_possible_is_not_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     ["use_lora=False", "use_lora: false", "not using LoRA", "LoRA n/a", "lora_rank=0",
-     "--lora_r 0", "LoRA was not applied"],
+     "--lora_r 0", "LoRA was not applied", "never LoRA", "instead of LoRA full fine-tuning",
+     "tried LoRA, not used", "LoRA r=0"],
 )  # fmt: skip
 def test_adapters_that_are_switched_off_are_none(tmp_path: Path, words: str) -> None:
     found = measured(tmp_path, **LLAMA, strategy="DDP", strategy_detail=words).data["model"]
@@ -513,7 +514,7 @@ def test_recipes_that_shard_do_not_where_that_is_denied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     ["recompute=1 layer", "recompute:full layers 2", "recompute-num-layers 4",
-     "recompute: 4 of 32 layers"],
+     "recompute: 4 of 32 layers", "recompute 50%", "recompute 3.5 layers"],
 )  # fmt: skip
 def test_blocks_of_which_some_compute_again_are_refused(tmp_path: Path, words: str) -> None:
     for column in ("strategy_detail", "act_ckpt"):

@@ -80,7 +80,8 @@ class Anchor:
 def calibration_row(rows: Sequence[TrainingRow]) -> TrainingRow | None:
     """The row that a series is calibrated on; None where its rows say that there is none."""
     if any(row.text("role") for row in rows):
-        return next((row for row in rows if row.text("role") == "calib"), None)
+        told = (row for row in rows if row.text("role").lower().startswith("calib"))
+        return next(told, None)
     return min(rows, key=lambda row: row.gpus)
 
 

@@ -31,6 +31,8 @@ from dpsim.predict.repeats import AGREE as AGREE_AGAIN
 
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
+#: the longest cell: words are looked for in all of it, which takes longer than in proportion
+MAX_CELL = 2000
 #: how far throughput and step time of a row may be off each other: both are rounded, to two digits
 #: at least
 AGREE = 0.05
@@ -233,9 +235,9 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
         cells.setdefault("unit", read.unit)
     cells |= {name: plain_unit(cells[name]) for name in _UNITS if cells.get(name)}
     numbers: dict[str, float] = {}
-    if found.miscounted:  # nobody knows which cell is whose
-        return TrainingRow(number, found.line, cells, numbers, found.miscounted)
-    fault = ""
+    # nobody knows which cell is whose, or words are looked for in vain
+    if fault := found.miscounted or _too_long(cells):
+        return TrainingRow(number, found.line, cells, numbers, fault)
     for column in NUMBERS:
         if text := cells.get(column, "").strip():
             try:
@@ -256,6 +258,12 @@ def _of_a_size(cells: Mapping[str, str]) -> int | None:
     """GPUs of a machine in a cloud that a row names by its size."""
     said = " ; ".join(cells.get(c, "") for c in ("accelerator", "intra_node", "inter_node")).lower()
     return next((int(n) for n, name in vocabulary().nodes.sizes.items() if name.search(said)), None)
+
+
+def _too_long(cells: Mapping[str, str]) -> str:
+    """What to say of a cell of `cells` that is too long to look for words in; "" if none is."""
+    longest = next((name for name, text in cells.items() if len(text) > MAX_CELL), "")
+    return f"{longest}: a cell has at most {MAX_CELL:,} characters" if longest else ""
 
 
 def _contradiction(numbers: Mapping[str, float]) -> str:
