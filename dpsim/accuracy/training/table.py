@@ -32,7 +32,7 @@ from dpsim.predict.repeats import AGREE as AGREE_AGAIN
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
 #: the longest cell: words are looked for in all of it, which takes longer than in proportion
-MAX_CELL = 2000
+MAX_CELL = 6000
 #: how far throughput and step time of a row may be off each other: both are rounded, to two digits
 #: at least
 AGREE = 0.05
