@@ -32,7 +32,7 @@ import _collective_tables
 
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
 from dpsim.accuracy.scores import fitted_on
-from dpsim.checks.diagnosis import LARGE_SIZE
+from dpsim.checks.diagnosis import LARGE_SIZE, of_plateau, sensitivity
 from dpsim.checks.plateau import ANY, NAME, plateau_of
 from dpsim.core.constants import Constant, save
 
@@ -172,16 +172,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _report(what: str, part: Sequence[SeriesPlateau], ill: bool) -> None:
-    known = {each.series: (each.kind, plateau_of(each.kind)) for each in part}
-    ratios = {each.series: math.exp(each.log) for each in part}
-    away = {name: known[name][1].away(ratio) for name, ratio in ratios.items()}
-    low = [name for name, log in away.items() if log > known[name][1].faulty]
-    doubtful = [n for n, log in away.items() if known[n][1].doubtful < log and n not in low]
-    print(f"{what}: {len(part)} series, {len(low)} low, {len(doubtful)} told by nobody")
-    for name in low if not ill else [n for n in away if n not in low]:
-        kind, healthy = known[name]
-        print(f"    {name}: {ratios[name]:.2f} times; low from {healthy.ratio(healthy.faulty):.2f}"
-              f" over {kind}")  # fmt: skip
+    """How many of `part` are low, or told by nobody, and those that are not what they should be."""
+    said = [(one, of_plateau(plateau_of(one.kind), math.exp(one.log))) for one in part]
+    low, untold = (sum(verdict == name for _, verdict in said) for name in ("low", "cannot_tell"))
+    print(f"{what}: {len(part)} series, {low} low, {untold} told by nobody")
+    for one in (one for one, verdict in said if (verdict == "low") != ill):
+        print(f"    {one.series}: {math.exp(one.log):.2f} times; low from "
+              f"{sensitivity(one.kind).low:.2f} over {one.kind}")  # fmt: skip
 
 
 if __name__ == "__main__":

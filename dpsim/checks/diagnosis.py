@@ -75,7 +75,7 @@ def _band(name: str, members: Sequence[MeasuredSize], kind: str) -> Band:
     faster = sum(r.measured * MARGIN < r.low for r in members) / len(members)
     verdict: Verdict = "normal"
     if name == LARGE:
-        verdict = _large(plateau_of(kind), ratio)
+        verdict = of_plateau(plateau_of(kind), ratio)
     elif slower >= NEARLY_ALL:
         verdict = "low"
     elif faster >= NEARLY_ALL:
@@ -83,7 +83,7 @@ def _band(name: str, members: Sequence[MeasuredSize], kind: str) -> Band:
     return Band(name, len(members), ratio, slower, faster, verdict)
 
 
-def _large(healthy: Plateau, ratio: float) -> Verdict:
+def of_plateau(healthy: Plateau, ratio: float) -> Verdict:
     """The verdict on a plateau of so many times what was predicted, beside `healthy` machines'."""
     away = healthy.away(ratio)
     if abs(away) > healthy.faulty:

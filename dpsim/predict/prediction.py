@@ -197,7 +197,7 @@ def _level(loaded: Loaded, first: Case) -> Level:
     try:
         return level(first, loaded.scenario.calibrate)
     except BeyondPeak as error:
-        if (elsewhere := made_without(loaded)) == "":
+        if not (elsewhere := made_without(loaded)):
             raise
         raise BeyondPeak(f"{error.message}; {elsewhere}", error.path) from None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dpsim.accuracy.words import vocabulary
+from dpsim.accuracy.training.columns import is_time
 from dpsim.report import accuracy_view as shared
 from dpsim.report.accuracy_view import Document, Dot, Titled, View
 from dpsim.report.figures import GREY, blank, legend
@@ -66,9 +66,9 @@ def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
         assert one.low is not None
         assert one.high is not None
         ends = between(number(one.low), number(one.high))
-        off = signed(one.measured / one.predicted - 1.0)
-        if row.get("value") is None or row.text("unit") in vocabulary().tables.times:
-            off = signed(one.predicted / one.measured - 1.0)
+        times = row.get("value") is None or is_time(row.text("unit"))
+        ratio = one.predicted / one.measured
+        off = signed((ratio if times else 1.0 / ratio) - 1.0)
     unit = row.text("unit") or "s"
     return [
         brief(row.text("row_id") or row.text("series_id") or _unnamed(row), 40),

@@ -124,9 +124,13 @@ def plain_unit(text: str) -> str:
 
 def _is_unit(text: str) -> bool:
     """Whether the vocabulary has `text` as a unit of a time or of a rate."""
+    return is_time(text) or vocabulary().tables.throughput.fullmatch(text) is not None
+
+
+def is_time(unit: str) -> bool:
+    """Whether `unit` is one of times, of a step or of a whole run."""
     words = vocabulary().tables
-    timed = text in words.times or text in words.run_times
-    return timed or words.throughput.fullmatch(text) is not None
+    return unit in words.times or unit in words.run_times
 
 
 def _unit_in(name: str) -> str:

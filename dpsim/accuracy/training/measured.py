@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from dpsim.accuracy.training.columns import is_time
 from dpsim.accuracy.training.execution import AGAIN, rate_has_again
 from dpsim.accuracy.training.table import AGREE, TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -24,19 +25,19 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     """
     words = vocabulary().tables
     unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
-    is_time = unit in words.times or unit in words.run_times
+    timed = is_time(unit)
     metric = row.text("metric").lower()
     other = words.other_times.search(metric) and "step" not in metric
     if unit in words.times and not step and other:
         raise Refused(f"metric: {row.text('metric')[:60]!r} is no time of a step")
-    if value and not is_time:
+    if value and not timed:
         _check_global(row, value, unit)
     if step and step > 0:
         if value and unit in words.times:
             _check_time(value, unit, step)
-        elif value and not is_time:
+        elif value and not timed:
             _check_rate(row, case, value, step)
-        return step, is_time or value is None
+        return step, timed or value is None
     if value is None or value <= 0:
         raise Refused("value: is empty" if value is None else "value: 0 is no measurement")
     if unit in words.times:

@@ -82,8 +82,7 @@ def choose_model(
     if own := bundled(bare, parameters or stated_size(plain), sequence_length):
         return _by_name(*own, sequence_length, f"{plain} {task.lower()}")
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
-    said = column("unit").lower(), f"{spaced} {task.lower()}"
-    texts = _counts_tokens(*said) and _has_size(plain, parameters)
+    texts = _counts_tokens(column("unit").lower(), spaced) and _has_size(plain, parameters)
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain)
         usual = _length(parameters)

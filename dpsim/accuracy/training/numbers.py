@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from dpsim.accuracy.training.columns import is_time
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Check
 from dpsim.core.units import Unit
@@ -16,6 +17,7 @@ LOOSE = (
     "params_m", "inter_gbits_s_per_node", "grad_accum", "batch_per_gpu", "global_batch", "seq_len",
     "tp", "pp", "dp", "cp", "ep", "rel_unc_pct",
 )  # fmt: skip
+NUMBERS = (*STRICT, *LOOSE)
 #: columns of what was measured
 MEASURED = ("value", "step_time_s", "throughput_global")
 _COUNTS = ("total_gpus", "gpus_per_node", "nodes")
@@ -29,14 +31,13 @@ _KILO = re.compile(r"(\d{1,4}) ?[kK]")
 _MULTIPLE = re.compile(r"(\d+(?:\.\d+)?) ?([kKM])")
 _MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6}
 #: before what is rounded
-_ABOUT = re.compile(r"(?:[~\u2248\u223c]|(?:about|approx(?:\.|imately)?|ca\.|circa)(?= ?\d)) ?")
+_ABOUT = re.compile(r"^(?:[~\u2248\u223c]|(?:about|approx(?:\.|imately)?|ca\.|circa)(?= ?\d)) ?")
 _COUNT, _QUANTITY = Check(1, 1_048_576), Unit("1", high=1e15)
 
 
 def is_rate(column: str, cells: Mapping[str, str]) -> bool:
     """Whether a column holds a rate; a time with a comma before three digits may be either."""
-    times, unit = vocabulary().tables, cells.get("unit", "")
-    rate = column == "value" and unit not in times.times and unit not in times.run_times
+    rate = column == "value" and not is_time(cells.get("unit", ""))
     return rate or column == "throughput_global"
 
 
@@ -49,7 +50,7 @@ def read_number(text: str, column: str, grouped: bool = False, rate: bool = Fals
     """
     plain = vocabulary().tables.behind.sub("", text)
     if column in MEASURED:
-        plain = _ABOUT.sub("", plain, count=1) if _ABOUT.match(plain) else plain
+        plain = _ABOUT.sub("", plain)
     if (column in _COUNTS or column in LOOSE) and _THOUSANDS.fullmatch(plain):
         plain = re.sub(r"\D", "", plain)
     elif _MANY_THOUSANDS.fullmatch(plain) or (grouped and rate and _ONE_THOUSAND.fullmatch(plain)):

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from dpsim.accuracy.platforms import MachineReading
 from dpsim.accuracy.questions import Option
-from dpsim.accuracy.training.table import NUMBERS, TrainingRow
+from dpsim.accuracy.training.numbers import NUMBERS
+from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import LikelyRun, OpenRun, vocabulary
 
 #: most readings of a row: a question that would make more has its usual answer alone, for of some

@@ -185,11 +185,12 @@ def _measured_as(
     if not model.language:
         return found
     case, step_time, _ = found
+    silent, like = _may_recompute(row, model), row.text(RECOMPUTING)
     if counts_twice(row, case, step_time):
         notes.append("forward is computed again, for the FLOP that are counted have it twice")
-    elif _may_recompute(row, model) and row.text(RECOMPUTING) == "full":
+    elif silent and like == "full":
         notes.append("forward is assumed to be computed again, as in the calibrated run")
-    elif _may_recompute(row, model) and not row.text(RECOMPUTING) and _needs_recomputing(case):
+    elif silent and not like and _needs_recomputing(case):
         notes.append("forward is assumed to be computed again, for else nothing has room for it")
     else:
         notes += ["as it is read, it has no room in memory"] * _has_no_room(case)

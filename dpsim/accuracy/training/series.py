@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from dpsim.accuracy import mixture
@@ -132,22 +133,27 @@ class Anchors:
     def usual(self) -> Anchor:
         return self._at(0, None)
 
-    @property
+    @cached_property
     def working(self) -> Anchor:
         """That under the most usual reading that tells something; the usual one where none does."""
         if self.first is None or not self.usual.failure:
             return self.usual
         with suppress(Refused):  # where no machine is read at all
-            found = enumerate(platform_of(alike.like(self.first, self.rows)).readings)
-            known = (self._at(place, reading) for place, reading in found)
+            known = (self._at(place, reading) for place, reading in enumerate(self.readings))
             return next((anchor for anchor in known if not anchor.failure), self.usual)
         return self.usual
+
+    @cached_property
+    def readings(self) -> tuple[MachineReading, ...]:
+        """Those of the calibration row, which there is."""
+        assert self.first is not None
+        return platform_of(alike.like(self.first, self.rows)).readings
 
     def like(self, reading: MachineReading) -> Anchor:
         """The anchor under the reading that answers as `reading` does what both leave open."""
         if self.first is None:
             return Anchor()
-        found = platform_of(alike.like(self.first, self.rows)).readings
+        found = self.readings
         place = max(range(len(found)), key=lambda k: (_agreeing(found[k], reading), -k))
         return self._at(place, found[place])
 

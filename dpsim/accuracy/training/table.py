@@ -23,7 +23,7 @@ from dpsim.accuracy.training.columns import (
     taken,
     unread,
 )
-from dpsim.accuracy.training.numbers import LOOSE, MEASURED, STRICT, is_rate, read_number
+from dpsim.accuracy.training.numbers import LOOSE, MEASURED, NUMBERS, STRICT, is_rate, read_number
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Refused
@@ -45,7 +45,6 @@ _OUTCOME = frozenset(
         "throughput_global", "step_time_s", "step_time_src", "tflops_per_gpu", "mfu_pct", "notes",
     )
 )  # fmt: skip
-NUMBERS = (*STRICT, *LOOSE)
 _UNITS = ("unit", "throughput_unit")
 _DECIMAL_COMMA = re.compile(r"\d+,(?:\d{1,2}|\d{4,})|0\d*,\d+")
 #: of numbers that may be words: those that count, and those of which nothing is none
@@ -235,7 +234,7 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
         cells.setdefault("unit", read.unit)
     cells |= {name: plain_unit(cells[name]) for name in _UNITS if cells.get(name)}
     numbers: dict[str, float] = {}
-    # nobody knows which cell is whose, or words are looked for in vain
+    # nobody knows which cell is whose, or there is too much to look for words in
     if fault := found.miscounted or _too_long(cells):
         return TrainingRow(number, found.line, cells, numbers, fault)
     for column in NUMBERS:
