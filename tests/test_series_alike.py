@@ -106,3 +106,37 @@ def test_a_length_that_nobody_tells_is_the_usual_one_or_a_quarter(
     (found,) = play_series(list(rows), "none")
     assert found.status == "predicted"
     assert ("a quarter of the usual length" in found.machine) == open_
+
+
+@pytest.mark.parametrize(
+    ("changes", "usual"),
+    [
+        ({}, ""),  # nothing tells fine-tuning
+        ({"task": "fine-tuning"}, "activations that are kept (50%)"),
+        ({"strategy": "DDP, LoRA"}, "activations that are kept (50%)"),
+        ({"framework": "LLaMA-Factory"}, "forward computed again (75%)"),
+        ({"framework": "ms-swift", "strategy": "LoRA"}, "forward computed again (75%)"),
+        ({"framework": "NeMo", "task": "fine-tuning"}, ""),  # NVIDIA's recipes keep them
+        ({"framework": "LLaMA-Factory", "act_ckpt": "none"}, ""),
+        ({"task": "fine-tuning", "strategy_detail": "no gradient checkpointing"}, ""),
+        ({"task": "fine-tuning", "model": "gpt2"}, ""),
+    ],
+)
+def test_fine_tuning_of_which_nothing_is_told_may_compute_forward_again(
+    tmp_path: Path, changes: dict[str, Any], usual: str
+) -> None:
+    cells = {**LLAMA, "accelerator": "A100-SXM4-80GB", "model": "Llama-3.2-1B", "seq_len": 2048,
+             "strategy": "FSDP", "framework": "PyTorch 2.1", "task": "", "act_ckpt": "",
+             "strategy_detail": "", **changes}  # fmt: skip
+    (found,) = play_series(series(tmp_path, {8: 150000.0}, **cells), "none")
+    assert found.status == "predicted", found.reason
+    assert usual in found.machine
+    assert ("forward computed again" in found.machine) == bool(usual)
+    if usual:
+        assert found.low is not None
+        kept, again = (
+            play_series(series(tmp_path, {8: 150000.0}, **{**cells, "act_ckpt": told}), "none")[0]
+            for told in ("none", "full")
+        )
+        assert again.low == pytest.approx(found.low, rel=0.1)
+        assert kept.high == pytest.approx(found.high, rel=0.1)

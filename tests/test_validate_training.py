@@ -2382,3 +2382,14 @@ def test_a_table_of_which_nothing_is_predicted_is_a_finding(cli, tmp_path: Path)
     ]
     path = write(tmp_path / "t.csv", rows, head)
     assert cli("validate", str(path))[0] == 1
+
+
+def test_longer_texts_than_a_known_model_has_positions_for_are_those_of_a_decoder_as_large(
+    tmp_path: Path,
+) -> None:
+    """GPT-2 as it was published has 1,024 positions; who trains on more gave it more."""
+    row = {"model": "gpt2-medium", "precision": "BF16", "batch_per_gpu": "2"}
+    assert point(tmp_path, **row, seq_len="1024").data["model"]["huggingface"] == "gpt2-medium"
+    longer = point(tmp_path, **row, seq_len="2048").data["model"]
+    assert (longer["hidden"], longer["blocks"], longer["heads"]) == (1024, 24, 16)
+    assert longer["sequence_length"] == 2048

@@ -149,7 +149,8 @@ class LikelyRun(Likely):
 @record
 class OpenRun:
     """A question that a row leaves open where `columns` have these words, none of `unless` has
-    its words, and numbers are at least `least`."""
+    its words, and numbers are at least `least`.  Words of several columns, with a bar between their
+    names, may be those of any."""
 
     question: Text
     columns: dict[str, Words]

@@ -29,7 +29,7 @@ def bundled(
 ) -> tuple[dict[str, Any], Model] | None:
     """The keys of the model that is called `name`, and it; None where dpsim has none of that name,
     or of so many `parameters`, or for sequences of `tokens`."""
-    found = _names().get(_letters(name)) or _names().get(_letters(_AROUND.sub("", name)))
+    found = _own(name)
     if found is None:
         return None
     try:
@@ -40,6 +40,18 @@ def bundled(
         return None
     kind = "huggingface" if found in bundled_models() else "name"
     return {kind: found}, model
+
+
+def size(name: str) -> float | None:
+    """The parameters of the model that is called `name`, for sequences of its own length; None
+    where dpsim has none."""
+    found = _own(name)
+    return None if found is None else float(load_named(found, None).parameters)
+
+
+def _own(name: str) -> str | None:
+    """dpsim's name of the model that is called `name`."""
+    return _names().get(_letters(name)) or _names().get(_letters(_AROUND.sub("", name)))
 
 
 @cache

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.rules import told
-from dpsim.accuracy.training.bundled import bundled, neighbours
+from dpsim.accuracy.training.bundled import bundled, neighbours, size
 from dpsim.accuracy.training.experts import named_with_experts, sparse_model
 from dpsim.accuracy.training.shapes import SHAPES
 from dpsim.accuracy.training.stated_shapes import heads_assumed, parts_of, shaped_as
@@ -84,7 +84,7 @@ def choose_model(
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     texts = _counts_tokens(column("unit").lower(), spaced) and _has_size(plain, parameters)
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
-        parameters = parameters or stated_size(plain) or _known(plain)
+        parameters = parameters or stated_size(plain) or _known(plain) or size(bare)
         usual = _length(parameters)
         found = _language(plain, name, parameters, sequence_length or usual, split, column)
         return found if sequence_length else _within_positions(found)

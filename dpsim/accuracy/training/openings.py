@@ -41,9 +41,14 @@ def _leaves_open(row: TrainingRow, opening: OpenRun) -> bool:
     """Whether columns hold the words, none the words that settle it, and numbers are as large."""
     if any((row.get(column) or 0.0) < least for column, least in opening.least.items()):
         return False
-    if any(words.search(row.text(column).lower()) for column, words in opening.unless.items()):
+    if any(words.search(_said(row, columns)) for columns, words in opening.unless.items()):
         return False
-    return all(words.search(row.text(column).lower()) for column, words in opening.columns.items())
+    return all(words.search(_said(row, columns)) for columns, words in opening.columns.items())
+
+
+def _said(row: TrainingRow, columns: str) -> str:
+    """What `columns` say, one of them or several with a bar between, in small letters."""
+    return " | ".join(row.text(column) for column in columns.split("|")).lower()
 
 
 def _fitting(row: TrainingRow, opening: OpenRun) -> OpenRun:
