@@ -13,7 +13,7 @@ import pytest
 from dpsim.core.record import Refused
 from dpsim.machines.machine import load_device
 from dpsim.models import waves
-from dpsim.models.rates import NARROW
+from dpsim.models.rates import NARROW, WIDE, reached
 
 #: products in bf16, of 512 rows and columns and sums of 2,048 elements and more: ai-dynamo/
 #: aiconfigurator at 095f58a51c4c (Apache-2.0), every row with its file there
@@ -61,3 +61,29 @@ def test_nothing_is_idle_where_multiprocessors_are_not_known() -> None:
 def test_no_device_has_so_many_multiprocessors(count: int) -> None:
     with pytest.raises(Refused, match=r"multiprocessors: .*1,?024"):
         replace(load_device("a100-sxm-80gb"), multiprocessors=count)
+
+
+#: rows, columns, elements of a sum and microseconds of products in bf16 as vLLM runs them
+#: (casys-kaist/LLMServingSim at 5daddb21, profiles of kernels; in bursts)
+BURSTS = {
+    "rtx4090": [(2048, 4096, 14336, 1459.5), (2000, 28672, 4096, 2893.8)],
+    "rtx3090": [(2000, 14336, 4096, 3580.9), (1536, 4096, 4096, 776.28)],
+    "rtx-a6000": [(2048, 14336, 4096, 2175.3), (1536, 4096, 14336, 1649.1)],
+    "rtx-pro-6000": [(2048, 5120, 25600, 1433.7), (1536, 28672, 4096, 934.29)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("device", "rows", "columns", "summed", "microseconds"),
+    [(device, *one) for device, bursts in BURSTS.items() for one in bursts],
+)
+def test_products_in_training_take_up_to_a_third_longer_than_in_bursts(
+    device: str, rows: int, columns: int, summed: int, microseconds: float
+) -> None:
+    """GeForce boards, whose tensor cores add up at half the rate, reach nearly all of it."""
+    board = load_device(device)
+    share, half = reached(board, "bf16")
+    flop = 2.0 * rows * columns * summed / (board.peak_for("bf16") * share)
+    narrow = (1.0 + half / summed) / (1.0 + half / WIDE)
+    took = flop * narrow * waves.longer(board, rows, columns)
+    assert 1.0 <= took / (microseconds * 1e-6) <= 1.34

@@ -23,9 +23,22 @@ PRODUCTS = {
     "volta": 0.70, "turing": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.59,
     "cdna3": 0.47, "cdna4": 0.52,
 }  # fmt: skip
-#: the same of a device by itself: SimuMax's loops on a B200, of 1,000 W, keep 0.80 of bursts, where
-#: B300, GB200 and GB300 may draw 1,200 to 1,400
-SUSTAINED = {"B200-SXM6-180GB": 0.52}
+#: the same of a device by itself.  SimuMax's loops on a B200, of 1,000 W, keep 0.80 of bursts,
+#: where B300, GB200 and GB300 may draw 1,200 to 1,400.  The others are boards whose power binds
+#: less, or more, than that of those which their generation's share is of: bursts, as above (RTX
+#: PRO 6000 0.75, 0.73 in casys-kaist/LLMServingSim's, MIT; T4 0.59, DeepBench), beside 0.83 of the
+#: best loop of 30 products of 1,024 to 10,240 (zzc0721/torch-performance-test-data at 07858687,
+#: database.md; 0.83 is what the shares above are of it in the mean: A100 0.84, H100 0.80, L40S
+#: 0.74 and B200 0.75 of the peak): RTX PRO 6000 0.83, H20 0.96, T4 0.65
+OWN = {
+    "B200-SXM6-180GB": 0.52, "RTX PRO 6000 Blackwell Server Edition": 0.69,
+    "H20-SXM5-96GB": 0.80, "Tesla T4": 0.54,
+}  # fmt: skip
+#: the same of GeForce's tensor cores, which add up in fp32 at half the rate of others of their
+#: generation, so that neither operands nor power bind: bursts of an RTX 4090 reach 0.98 (21 shapes)
+#: and of an RTX 3090 0.86 (16; LLMServingSim, as above), and loops 1.00, 1.07, 1.14 (RTX 5090) and
+#: 0.97 (RTX 2080) of peaks at clocks that boards exceed (zzc0721, as above)
+HALVED = 0.86
 #: what products of large models keep of that in training, where clocks fall with the power that
 #: they draw: chosen with published steps on H100 and H200 in view (docs/assumptions.md, A88); not
 #: of devices of less than so many FLOP/s, as H20, whose power does not bind
@@ -103,7 +116,8 @@ def reached(device: Device, dtype: str) -> tuple[float, float]:
     found = _reached(device.generation, dtype)
     if found is None:
         raise KeyError(f"products in {dtype} on {device.name}")
-    return SUSTAINED.get(device.name, found[0]) if dtype in HALF else found[0], found[1]
+    own = HALVED if device.name.startswith("GeForce") else OWN.get(device.name, found[0])
+    return own if dtype in HALF or dtype == "tf32" else found[0], found[1]
 
 
 def kept(device: Device, large: float) -> float:
