@@ -119,7 +119,7 @@ def test_mixtral_is_what_its_own_description_makes() -> None:
         ({"model": "Llama-3 MoE 8 experts", "params_m": 9230}, "how many a token takes"),
         ({"model": "MoE 8 experts top-2", "params_m": 9230}, "and a family"),
         ({"model": "Llama-3 MoE 64 experts top-2"}, "params_m, of all experts together"),
-        ({"model": "Mixtral 8x7B", "params_m": 7000}, "7,000 million are not the 4.67e"),
+        ({"model": "Mixtral 8x7B", "params_m": 7000}, "7,000 million are not the 46,703"),
     ],
 )
 def test_experts_that_are_not_known_are_refused_with_what_is_missing(

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -307,8 +308,8 @@ def test_repeats_of_a_run_that_contradict_each_other_are_told(tmp_path: Path) ->
         ("ResNet-50 v1.5", None, {"name": "resnet50"}),
         ("VGG16", None, {"name": "vgg16"}),
         ("BERT-Large", 330, {"huggingface": "bert-large", "sequence_length": 512}),
-        ("Llama 3.1 8B", 8000, {"huggingface": "llama-3.1-8b", "sequence_length": 2048}),
-        ("Llama2-70b", None, {"huggingface": "llama-2-70b", "sequence_length": 2048}),
+        ("Llama 3.1 8B", 8000, {"huggingface": "llama-3.1-8b", "sequence_length": 8192}),
+        ("Llama2-70b", None, {"huggingface": "llama-2-70b", "sequence_length": 4096}),
         ("Stable Diffusion 2.1", None, {"huggingface": "stable-diffusion-v2.1"}),
         ("SD-v1.5", None, {"huggingface": "stable-diffusion-v1.5"}),
         ("SDXL", None, {"huggingface": "stable-diffusion-xl"}),
@@ -2393,3 +2394,118 @@ def test_longer_texts_than_a_known_model_has_positions_for_are_those_of_a_decode
     longer = point(tmp_path, **row, seq_len="2048").data["model"]
     assert (longer["hidden"], longer["blocks"], longer["heads"]) == (1024, 24, 16)
     assert longer["sequence_length"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "step"),
+    [
+        ("time for 1,024 samples", 64.0, 0.5),  # 128 steps of eight
+        ("seconds per 1k images", 125.0, 1.0),
+        ("time for 8 samples", 0.5, 0.5),
+        ("time for 100 iterations", 0.5, 0.5),  # no samples: a step's, as units say
+        ("step time", 0.5, 0.5),
+    ],
+)
+def test_a_time_of_so_many_samples_is_that_of_their_steps(
+    tmp_path: Path, metric: str, value: float, step: float
+) -> None:
+    told = {"metric": metric, "value": value, "unit": "s", "batch_per_gpu": 1, "total_gpus": 8}
+    assert point(tmp_path, **told).step_time == pytest.approx(step)
+
+
+@pytest.mark.parametrize("metric", ["time to train", "total training time", "time per epoch"])
+def test_times_of_whole_runs_are_none_of_a_step(tmp_path: Path, metric: str) -> None:
+    with pytest.raises(Refused, match="no time of a step"):
+        point(tmp_path, metric=metric, value=3600, unit="s")
+    point(tmp_path, metric=f"{metric}, per step", value=0.5, unit="s")
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"throughput_unit": "tokens/s"}, False),  # of sequences of unknown length
+        ({"throughput_unit": "words/s"}, False),
+        ({"throughput_unit": "kimg/s"}, False),
+        ({"throughput_unit": "samples/s"}, True),
+        ({"throughput_unit": "tokens/s", "seq_len": 128}, True),
+        ({"throughput_unit": "tokens/s", "seq_len": 512}, False),
+        ({"throughput_unit": "tokens/s", "batch_unit": "tokens"}, True),
+        ({}, True),
+    ],
+)
+def test_a_rate_beside_a_step_contradicts_it_where_both_count_the_same(
+    tmp_path: Path, changes: dict[str, Any], fault: bool
+) -> None:
+    """8 sequences of 512 tokens in 10 ms are 409,600 tokens a second."""
+    cells = {"value": "", "step_time_s": 0.01, "global_batch": 8, "throughput_global": 409600}
+    cells |= changes
+    expected = pytest.raises(Refused, match="throughput_global") if fault else nullcontext()
+    with expected:
+        row_of(tmp_path, **cells)
+
+
+@pytest.mark.parametrize(
+    ("framework", "changes", "kernels"),
+    [
+        ("PyTorch 2.5", {}, {"compile": False}),
+        ("PyTorch 2.5", {"notes": "torch.compile; 5,100 steps"}, {"compile": True}),
+        ("PyTorch 2.5", {"notes": "torch.compile off"}, {"compile": False}),
+        ("PyTorch 2.5", {"notes": "1.4x slower than with torch.compile"}, {"compile": False}),
+        (
+            "PyTorch 2.5",
+            {"notes": "torch.compile", "strategy_detail": "no torch.compile"},
+            {"compile": False},
+        ),
+        ("PyTorch + Transformer Engine", {}, None),  # a library with fused kernels of its own
+        ("PyTorch with TransformerEngine 2.1", {}, None),
+    ],
+)
+def test_kernels_are_fused_where_notes_or_a_library_say_so(
+    tmp_path: Path, framework: str, changes: dict[str, str], kernels: dict[str, bool] | None
+) -> None:
+    own = {"model": "gpt2", "accelerator": "H100", "precision": "BF16", "seq_len": 1024,
+           "batch_per_gpu": 8}  # fmt: skip
+    found = point(tmp_path, **own, framework=framework, **changes).data.get("execution")
+    assert found == kernels
+
+
+@pytest.mark.parametrize(
+    ("act_ckpt", "recompute"),
+    [
+        ("use_gradient_checkpointing True (template command)", "full"),
+        ("use_gradient_checkpointing False", "none"),
+        ("gradient_checkpointing: true", "full"),
+    ],
+)
+def test_settings_of_checkpointing_are_read(tmp_path: Path, act_ckpt: str, recompute: str) -> None:
+    own = {"model": "gpt2", "precision": "BF16", "seq_len": 1024, "act_ckpt": act_ckpt}
+    assert point(tmp_path, **own).data["recompute"] == recompute
+
+
+@pytest.mark.parametrize(
+    ("unit", "samples"), [("tokens", 4), ("packed 2048-token samples", 8192), ("sequences", 8192)]
+)
+def test_samples_of_so_many_tokens_are_no_tokens(tmp_path: Path, unit: str, samples: int) -> None:
+    own = {"model": "Llama-2-7B", "precision": "BF16", "seq_len": 2048, "batch_per_gpu": 8192}
+    found = point(tmp_path, **own, batch_unit=unit).data["batch"]
+    assert found["per_device"] * found.get("accumulation", 1) == samples
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [
+        ("Llama-3-8B", 8192), ("Llama 3.1 70B", 8192), ("Llama-2-7B", 4096), ("Qwen2.5-7B", 4096),
+        ("gpt3 175B", 2048), ("bert-large", 512), ("opt-1.3b", 2048), ("gpt 6.7B", 2048),
+    ],
+)  # fmt: skip
+def test_a_length_that_nobody_tells_is_what_the_family_was_trained_on(
+    tmp_path: Path, model: str, tokens: int
+) -> None:
+    assert point(tmp_path, model=model, precision="BF16").case.model.tokens == tokens
+
+
+def test_a_model_with_no_room_for_its_vocabulary_is_no_decoder(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="no room for 50,257 tokens"):
+        point(tmp_path, model="3.3M transformer language model", precision="BF16", seq_len=128)
+    small = point(tmp_path, model="46M gpt", precision="BF16", seq_len=128).data["model"]
+    assert (small["hidden"], small["blocks"]) == (512, 6)

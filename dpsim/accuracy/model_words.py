@@ -97,3 +97,4 @@ class ModelWords:
     tokens_known: Words
     size: Words
     millions: dict[str, float]
+    lengths: dict[str, Words]

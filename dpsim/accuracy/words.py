@@ -285,6 +285,7 @@ class TableWords:
     per_gpu: Words
     of_all: Words
     other_times: Words
+    time_of: Words
     steps: Texts
     behind: Words
     in_tokens: Words

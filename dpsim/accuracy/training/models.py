@@ -18,7 +18,7 @@ from typing import Any
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.bundled import bundled, neighbours, size
 from dpsim.accuracy.training.experts import named_with_experts, sparse_model
-from dpsim.accuracy.training.shapes import SHAPES
+from dpsim.accuracy.training.shapes import SHAPES, SMALL
 from dpsim.accuracy.training.stated_shapes import heads_assumed, parts_of, shaped_as
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
@@ -27,6 +27,8 @@ from dpsim.models.named import load_named
 
 #: tokens that a stand-in knows (GPT-2's), and how far its blocks may be from the usual number
 _VOCABULARY, _NEAR = 50257, 0.1
+#: how many times the parameters that are told a stand-in may have
+_TOO_LARGE = 1.25
 #: tokens of a sequence of a large model where nobody says
 _LONG = 2048
 #: the most parameters that a model has
@@ -85,7 +87,7 @@ def choose_model(
     texts = _counts_tokens(column("unit").lower(), spaced) and _has_size(plain, parameters)
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain) or size(bare)
-        usual = _length(parameters)
+        usual = _length(parameters, plain)
         found = _language(plain, name, parameters, sequence_length or usual, split, column)
         return found if sequence_length else _within_positions(found)
     return _network(plain, name, task, parameters)
@@ -107,22 +109,34 @@ def _has_size(plain: str, parameters: float | None) -> bool:
 def _by_name(keys: dict[str, Any], made: Model, tokens: int | None, said: str) -> ModelChoice:
     if made.sample != "sequence":
         return ModelChoice(_in_pixels(keys, said), False)
-    usual = min(_length(made.parameters), made.tokens)  # some have no positions for more
-    return ModelChoice({**keys, "sequence_length": tokens or usual}, True)
+    tokens = tokens or _fitting(next(iter(keys.values())), _length(made.parameters, said))
+    return ModelChoice({**keys, "sequence_length": tokens}, True)
+
+
+def _fitting(name: str, length: int) -> int:
+    """`length`, or as many tokens as the model of that name has positions for."""
+    try:
+        return load_named(name, length).tokens
+    except Refused:
+        return load_named(name, None).tokens
 
 
 def _within_positions(found: ModelChoice) -> ModelChoice:
     """`found`, of whose sequences nobody says how long they are, with no more tokens than it has
     positions for."""
-    own = found.data.get("huggingface")
-    most = load_named(own, None).tokens if own else found.data["sequence_length"]
-    length = min(found.data["sequence_length"], most)
-    return replace(found, data={**found.data, "sequence_length": length})
+    if own := found.data.get("huggingface"):
+        length = _fitting(own, found.data["sequence_length"])
+        return replace(found, data={**found.data, "sequence_length": length})
+    return found
 
 
-def _length(parameters: float | None) -> int:
-    """Tokens of a sequence where nobody says, by the size of the model."""
-    return _LONG if parameters and parameters > 1e9 else 512
+def _length(parameters: float | None, said: str) -> int:
+    """Tokens of a sequence where nobody says, by the size of the model and, of large ones, by the
+    family that is `said`."""
+    if not parameters or parameters <= 1e9:
+        return 512
+    families = vocabulary().models.lengths.items()
+    return next((int(tokens) for tokens, words in families if words.search(said)), _LONG)
 
 
 def _in_pixels(keys: dict[str, Any], said: str) -> dict[str, Any]:
@@ -272,8 +286,14 @@ def _shape(parameters: float) -> tuple[int, int]:
 
     The usual shape nearest in size gives the width; the blocks follow from the parameters.
     """
-    _, width, _ = min(SHAPES, key=lambda shape: abs(shape[0] / parameters - 1.0))
+    _, width, _ = min((*SMALL, *SHAPES), key=lambda shape: abs(shape[0] / parameters - 1.0))
     blocks = round((parameters - _VOCABULARY * width) / (12 * width**2))
+    if blocks < 1 and _parameters(width, 1) > _TOO_LARGE * parameters:
+        raise Refused(
+            f"model: one of {parameters / 1e6:,.4g} million parameters has no room for "
+            f"{_VOCABULARY:,} tokens; a shape, as in 'gpt h256 l4 a4', and its vocabulary in "
+            "column notes would tell what it is"
+        )
     return width, max(blocks, 1)
 
 

@@ -172,9 +172,13 @@ def _require_parameters(row: TrainingRow, model: ModelChoice, case: Case) -> Non
     if not 1 / _PARAMETERS_APART <= told / own <= _PARAMETERS_APART:
         column = "params_m" if stated else "model"
         raise Refused(
-            f"{column}: {told / 1e6:,.10g} million are not the {own / 1e6:,.4g} of "
+            f"{column}: {told / 1e6:,.10g} million are not the {_in_millions(own)} of "
             f"{row.text('model')[:60]!r}; leave it empty, or name the model that has as many"
         )
+
+
+def _in_millions(parameters: float) -> str:
+    return f"{parameters / 1e6:,.0f}" if parameters >= 1e9 else f"{parameters / 1e6:,.4g}"
 
 
 def _measured_as(

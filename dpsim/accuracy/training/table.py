@@ -250,7 +250,7 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
         numbers["gpus_per_node"] = size
     if "total_gpus" not in numbers:
         fault = fault or "total_gpus: is empty"
-    return TrainingRow(number, found.line, cells, numbers, fault or _contradiction(numbers))
+    return TrainingRow(number, found.line, cells, numbers, fault or _contradiction(numbers, cells))
 
 
 def _of_a_size(cells: Mapping[str, str]) -> int | None:
@@ -265,7 +265,7 @@ def _too_long(cells: Mapping[str, str]) -> str:
     return f"{longest}: a cell has at most {MAX_CELL:,} characters" if longest else ""
 
 
-def _contradiction(numbers: Mapping[str, float]) -> str:
+def _contradiction(numbers: Mapping[str, float], cells: Mapping[str, str]) -> str:
     """What of a row's numbers is impossible or contradicts the others, with its column; empty where
     nothing does."""
     for column, value in numbers.items():
@@ -278,17 +278,29 @@ def _contradiction(numbers: Mapping[str, float]) -> str:
     gpus, nodes, each = (numbers.get(c) for c in ("total_gpus", "nodes", "gpus_per_node"))
     if gpus and nodes and each and not nodes <= gpus <= nodes * each:
         return f"total_gpus: {nodes:g} nodes of {each:g} have no {gpus:g}"
-    rate, time, batch = (
-        numbers.get(c) for c in ("throughput_global", "step_time_s", "global_batch")
+    return _other_rate(numbers, cells)
+
+
+def _other_rate(numbers: Mapping[str, float], cells: Mapping[str, str]) -> str:
+    """What of `throughput_global` is no batch in the time of a step, in samples or in tokens; empty
+    where it is one, and where it counts what the batch is not known in."""
+    columns = ("throughput_global", "step_time_s", "global_batch")
+    rate, time, batch = (numbers.get(column) for column in columns)
+    if not (rate and time and batch):
+        return ""
+    length, words = numbers.get("seq_len"), vocabulary().tables
+    unit, batches = (cells.get(c, "").lower() for c in ("throughput_unit", "batch_unit"))
+    told = words.throughput.fullmatch(unit)
+    what = words.short.get(told["what"], told["what"]) if told else unit
+    tokens = what.startswith("token") and not length and not words.in_tokens.search(batches)
+    samples = (batch, batch * (length or 1.0))
+    off = min(abs(rate * time / each - 1) for each in samples)
+    if off <= AGREE or tokens or what.rstrip("s") + "s" not in ("s", "tokens", *words.samples):
+        return ""
+    return (
+        f"throughput_global: {rate:g} per second is not global_batch {batch:g} in "
+        f"step_time_s {time:g}"
     )
-    if rate and time and batch:
-        samples = (batch, batch * numbers.get("seq_len", 1.0))  # in samples or in tokens
-        if min(abs(rate * time / each - 1) for each in samples if each) > AGREE:
-            return (
-                f"throughput_global: {rate:g} per second is not global_batch {batch:g} in "
-                f"step_time_s {time:g}"
-            )
-    return ""
 
 
 def _both(
@@ -340,7 +352,8 @@ _DEFAULTS = {
     "precision": "mixed precision (fp16 arithmetic, fp32 gradients)",
     "strategy": "PyTorch DDP",
     "inter_node": "the network of the GPU's usual machine",
-    "seq_len": "512 tokens a sequence (2,048 for models above 1e9 parameters)",
+    "seq_len": "512 tokens a sequence (of models above 1e9 parameters 2,048, of Llama 2 and others "
+    "4,096, of Llama 3 8,192)",
 }
 
 
