@@ -47,15 +47,16 @@ class AskedCheck:
 
 
 def next_commands(found: StepCheck, asked: AskedCheck) -> list[str]:
-    """What to run next for `found`, the outcome of `asked`; nothing where steps are normal."""
-    if found.verdict == "normal":
+    """What to run next for `found`, the outcome of `asked`; nothing where steps are normal, and
+    none is faster than its interval."""
+    if found.verdict == "normal" and not found.below:
         return []
     top = max((cause.probability for cause in found.causes), default=0.0)
     likely = [c.name for c in found.causes if c.probability >= max(WORTH * top, 0.05)]
     commands = list(_more(found, asked)) if found.verdict == "cannot_tell" else []
-    if found.too_fast:
+    if found.below:
         commands.append(shlex.join(["dpsim", "run", asked.scenario, *_sets(asked)]))
-    if found.only_faster:
+    if found.only_faster or found.verdict == "normal":
         return list(dict.fromkeys([*commands, *_at_this_level(found, asked)]))
     for name in likely if found.verdict == "slow" else likely[:1]:
         commands += _of(name, found, asked)

@@ -89,6 +89,12 @@ class StepCheck:
     too_fast: bool
 
     @property
+    def below(self) -> tuple[Observed, ...]:
+        """The steps that are faster than the fast end of their healthy interval."""
+        pairs = zip(self.observed, self.expected, strict=True)
+        return tuple(seen for seen, (_, low, _) in pairs if seen.seconds < low)
+
+    @property
     def only_faster(self) -> bool:
         """Whether steps are faster than the scenario explains, and none is slower than a healthy
         one: no fault does that."""
@@ -110,6 +116,7 @@ class StepCheck:
                     "expected_s": middle,
                     "expected_low_s": low,
                     "expected_high_s": high,
+                    "faster_than_interval": seen.seconds < low,
                 }
                 for seen, (middle, low, high) in zip(self.observed, self.expected, strict=True)
             ],

@@ -19,7 +19,8 @@ class FaultShare:
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """A measured step [s] beside a healthy one with its 90 % interval."""
+    """A measured step [s] beside a healthy one with its 90 % interval, and whether it is faster
+    than the fast end of that."""
 
     ranks: int
     global_batch: int
@@ -27,6 +28,7 @@ class MeasuredStep:
     expected_s: float
     expected_low_s: float
     expected_high_s: float
+    faster_than_interval: bool
 
 
 @dataclass(frozen=True)

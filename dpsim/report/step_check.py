@@ -10,7 +10,7 @@ from dpsim.checks.hypotheses import MEANINGS
 from dpsim.core.units import show
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.table import Columns, say, table
-from dpsim.report.text import clean
+from dpsim.report.text import clean, ranks
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 SAID = {
     "normal": "Normal: steps are as long as this cluster's should be.",
     "slow": "Slow: a fault is likelier than a healthy cluster.",
-    "cannot_tell": "Cannot tell: a healthy cluster and one with a fault explain these steps alike.",
+    "cannot_tell": "Cannot tell: these steps show neither a healthy cluster nor one with a fault.",
 }
 STYLES = {"normal": "green", "slow": "red", "cannot_tell": "yellow"}
-FASTER = "Cannot tell: steps are faster than this scenario explains; another one was measured."
+FASTER = "Cannot tell: steps are faster than this scenario explains; is it what was measured?"
+NORMAL_FASTER = (
+    "Normal: nothing speaks for a fault, but there are steps faster than most healthy ones."
+)
 SOME_FASTER = "Some steps are faster than expected: is the scenario what was measured?"
-ONLY_FASTER = (
-    "Steps are faster than expected, and no fault makes them so: another dtype, batch, model or "
-    "recomputation may have been measured, or a slow step may have calibrated the scenario."
+MEANT = (
+    "No fault makes steps faster: another batch, precision, model or recomputation may have been "
+    "measured"
 )
 #: what the interval of a check is of, beside that of a run
 HEALTHY = (
-    "healthy 90 %: steps without a fault, of this and other runs.  The interval of dpsim run is of "
-    "this run's step, with what a loader may add of which nothing is said."
+    "healthy 90 %: where 9 of 10 steps without a fault lie, of this and other runs.  The interval "
+    "of dpsim run is of this run alone, and has what a loader may add where none is stated."
 )
 #: faults less likely than this are not listed
 LISTED = 0.02
@@ -51,8 +54,7 @@ def print_step_check(
         say(console, [f"Probability of a fault: {found.probability:.0%}.  Likeliest:"], "bold")
         lines = (f"  {c.probability:>4.0%}  {c.name}: {MEANINGS[c.name]}" for c in causes)
         say(console, list(lines))
-    if found.too_fast:
-        say(console, [ONLY_FASTER if found.only_faster else SOME_FASTER], "yellow")
+    say(console, faster(found), "yellow")
     if commands:
         say(console, ["Run next:"], "bold")
         say(console, [f"  - {clean(command)}" for command in commands])
@@ -67,14 +69,32 @@ def listed(found: StepCheck) -> list[LikelyCause]:
     return [cause for cause in found.causes if cause.probability >= LISTED]
 
 
+def faster(found: StepCheck) -> list[str]:
+    """Which steps are faster than a healthy cluster's, and what that may mean."""
+    if not found.below:
+        return []
+    calibrated = found.observed[0].case.scenario.calibrate is not None
+    meant = MEANT + (", or a slow step may have calibrated the scenario." if calibrated else ".")
+    if found.too_fast:
+        return [f"Steps are faster than expected.  {meant}" if found.only_faster else SOME_FASTER]
+    told = dict.fromkeys(
+        f"{show(seen.seconds, 's')} on {ranks(seen.case.ranks)} ({show(low, 's')} or more)"
+        for seen, (_, low, _) in zip(found.observed, found.expected, strict=True)
+        if seen.seconds < low
+    )
+    return [f"Faster than 19 of 20 healthy steps: {', '.join(told)}.  {meant}"]
+
+
 def said(found: StepCheck) -> str:
     """The verdict in a sentence."""
-    return FASTER if found.verdict == "cannot_tell" and found.too_fast else SAID[found.verdict]
+    if found.verdict == "cannot_tell" and found.too_fast:
+        return FASTER
+    return NORMAL_FASTER if found.verdict == "normal" and found.below else SAID[found.verdict]
 
 
 def step_columns(found: StepCheck) -> Columns:
     """Measured steps beside healthy ones."""
-    heads = ("ranks", "global batch", "measured", "healthy", "healthy 90 %", "ratio")
+    heads = ("ranks", "global batch", "measured", "healthy", "healthy 90 %", "measured/healthy")
     rows = [
         (
             f"{seen.case.ranks:,}", f"{seen.case.global_batch:,}", show(seen.seconds, "s"),

@@ -21,7 +21,7 @@ from dpsim.report.figures import time_scale
 from dpsim.report.pages import Chart, Code, Page, Section, Sheet, Words, charts, warned
 from dpsim.report.pages.charts import Spec, measure
 from dpsim.report.pages.collective import chart
-from dpsim.report.step_check import HEALTHY, listed, said, step_columns
+from dpsim.report.step_check import HEALTHY, faster, listed, said, step_columns
 from dpsim.report.text import brief, clean, percent
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def steps_page(name: str, found: StepCheck, commands: Sequence[str]) -> str:
         spec = charts.amounts("Which fault", "probability", rows)
         parts.append(Chart("faults", "How likely each fault is", spec))
     sheet = Sheet(step_columns(found), (), "steps")
-    sections = [Section("", parts), Section("Steps", [sheet, Words([HEALTHY])])]
+    sections = [Section("", parts), Section("Steps", [sheet, Words([HEALTHY, *faster(found)])])]
     if likely:
         meanings = [f"{c.name}: {MEANINGS[c.name]}" for c in likely]
         sections.append(Section("What the faults are", [Words(meanings)]))
