@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -373,6 +374,127 @@ def test_text_says_the_verdict_the_causes_and_what_to_run_next(cli: Cli, tmp_pat
         assert words in out
 
 
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def slowed(folder: Path, factor: Callable[[float], float], nodes: int = 1) -> str:
+    """The path of a file of dgx-h100 whose sizes take `factor` of them times as long."""
+    setup = Setup(load_machine("dgx-h100"), Nccl())
+    group = setup.group("all_reduce", 8 * nodes, nodes, sizes("1KiB:4GiB"))
+    lines = [replace(line, seconds=line.seconds * factor(line.size)) for line in group.lines]
+    path = folder / "slowed.txt"
+    path.write_text(text_of(lines, nodes, 1.0), encoding="utf-8")
+    return str(path)
+
+
+def said(cli: Cli, path: str, *more: str) -> tuple[int, str]:
+    """Exit code, and what is said on one line."""
+    code, out, _ = cli("check-nccl", path, "--cluster", "dgx-h100", *more)
+    return code, " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "median", "largest"),
+    [
+        (lambda size: 2.2 if size > 2048 * MIB else 1.0, "normal", "1.00", "by itself it is low"),
+        (lambda size: 1.9 if 64 * MIB <= size <= 2048 * MIB else 1.0, "low", "1.90",
+         "by itself it is normal"),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_large_sizes_is_what_is_judged_of_them(
+    cli: Cli, tmp_path: Path, factor: Callable[[float], float], verdict: str, median: str,
+    largest: str,
+) -> None:  # fmt: skip
+    """The median row is told with its size, and the largest one where it would be judged apart."""
+    code, told = said(cli, slowed(tmp_path, factor))
+    assert code == (verdict == "low")
+    assert f">= 64 MiB, {verdict}: the median row takes {median} times the expected time" in told
+    row = re.search(r"The median row, (\S+ \wiB): ([\d.,]+) GB/s of bus bandwidth measured, "
+                    r"([\d.,]+) expected, normal down to ([\d.,]+), low below", told)  # fmt: skip
+    assert row is not None
+    measured, expected, least = (float(text.replace(",", "")) for text in row.groups()[1:])
+    assert expected / measured == pytest.approx(float(median), rel=0.01)
+    assert (measured >= least) == (verdict == "normal")
+    assert "The largest size, 4 GiB: " in told
+    assert largest in told
+
+
+def test_the_largest_size_is_not_told_apart_where_it_is_as_the_others(
+    cli: Cli, tmp_path: Path
+) -> None:
+    assert "by itself" not in said(cli, slowed(tmp_path, lambda _: 2.2))[1]
+
+
+def test_the_verdict_names_the_sizes_that_it_is_of(cli: Cli, tmp_path: Path) -> None:
+    """Slow from 1 to 64 MiB and nowhere else: what is told of the largest is not the reason."""
+    path = slowed(tmp_path, lambda size: 5.0 if MIB <= size < 64 * MIB else 1.0, nodes=2)
+    code, told = said(cli, path)
+    assert code == 1
+    assert "1-64 MiB, low: 100% of its rows are slower than their 90 % interval by more" in told
+    assert ">= 64 MiB, normal: the median row takes 1.00 times" in told
+    assert told.endswith("low (1-64 MiB): slower than this cluster should be")
+    _, told = said(cli, slowed(tmp_path, lambda _: 9.0))
+    assert told.endswith("low: slower than this cluster should be")
+
+
+def test_a_cause_explains_the_sizes_that_are_low(cli: Cli, tmp_path: Path) -> None:
+    """Small sizes are 2.5 times as slow, which is normal for them, large ones twice, which is not.
+    Sockets would fit all sizes best, and make the large ones six times as slow."""
+    path = slowed(tmp_path, lambda size: 2.0 if size >= 64 * MIB else 2.5, nodes=2)
+    code, out, _ = cli("check-nccl", path, "--cluster", "dgx-h100", "--json")
+    (table,) = json.loads(out)["tables"]
+    assert code == 1
+    assert [band["verdict"] for band in table["bands"]] == ["normal"] * 3 + ["low"]
+    (cause,) = table["causes"]
+    assert cause["name"] == "half_of_the_nics"
+    assert cause["misfit_of_low"] < math.log(2.0) - 0.05
+    assert cause["misfit_of_low"] < cause["misfit"]
+    factors = (math.exp(cause[key]) for key in ("misfit", "misfit_of_low"))
+    all_of_them, low = (f"{factor:.2f}" for factor in factors)
+    told = said(cli, path)[1]
+    assert f"all times differ by a factor of {all_of_them}, the low ones by {low})" in told
+
+
+def test_slow_rows_of_a_normal_range_are_told(cli: Cli, tmp_path: Path) -> None:
+    """Less than nine of ten are slower: the rule calls that normal, and the rows are there."""
+    path = slowed(tmp_path, lambda size: 9.0 if size >= 2 * MIB else 1.0, nodes=2)
+    _, told = said(cli, path)
+    assert "1-64 MiB is not called low, though 83% of its rows are slower." in told
+    rows = [line for line in Path(path).read_text().splitlines() if " float " in line]
+    some = "\n".join(row for row in rows if MIB <= int(row.split()[0]) < 64 * MIB)
+    head = Path(path).read_text().split(rows[0])[0]
+    alone = tmp_path / "alone.txt"
+    alone.write_text(head + some)
+    code, told = said(cli, str(alone))
+    assert code == 0
+    assert told.endswith("normal: fewer than 9 rows of 10 are slower, though most of 1-64 MiB are")
+
+
+def test_how_fast_is_too_fast_is_told_where_it_is(cli: Cli, tmp_path: Path) -> None:
+    path = slowed(tmp_path, lambda _: 0.1)
+    _, out, _ = cli("check-nccl", path, "--cluster", "dgx-h100", "--json")
+    seen = json.loads(out)["tables"][0]["sensitivity"]["suspicious"]
+    assert 0.1 < seen < 1.0
+    assert f"below {seen:.2f} times suspicious" in said(cli, path)[1]
+
+
+def test_slow_and_wrong_results_are_both_in_the_verdict(cli: Cli, tmp_path: Path) -> None:
+    path = Path(slowed(tmp_path, lambda _: 9.0))
+    path.write_text(path.read_text().replace(" 0\n", " 7\n", 3))
+    code, told = said(cli, str(path))
+    assert code == 1
+    assert told.endswith("low: slower than this cluster should be; and 3 rows have wrong results")
+
+
+def test_nodes_that_the_file_does_not_tell_are_told(cli: Cli) -> None:
+    name = "new-layout-srun-label-p5-2node-allreduce.txt"
+    _, out, _ = cli("check-nccl", str(DATA / name), "--cluster", "p5.48xlarge")
+    told = " ".join(out.split())
+    assert "16 ranks are taken to be on 2 nodes, as few as hold them; say --nodes where" in told
+    _, out, _ = cli("check-nccl", str(DATA / name), "--cluster", "p5.48xlarge", "--nodes", "2")
+    assert "are taken to be" not in out
+
+
 def test_what_the_file_does_not_say_is_told(cli: Cli, tmp_path: Path) -> None:
     path = Path(made_up(tmp_path))
     text = "".join(
@@ -392,7 +514,8 @@ def test_what_the_file_does_not_say_is_told(cli: Cli, tmp_path: Path) -> None:
         ("old-layout-a100-1gpu-allreduce.log", "no curve"),
         ("hta-nccl_data.json.gz", ""),
         ("osu-allreduce-gke-cpu-4node.out", "is no text of nccl-tests, nor its JSON"),
-        ("nothing.txt", "no such file"),
+        ("nothing.txt", "nothing.txt: there is no such file"),
+        ("SOURCES.md", "SOURCES.md: is no text of nccl-tests, nor its JSON"),
     ],
 )
 def test_wrong_input_is_refused(cli: Cli, name: str, said: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from dpsim.checks.diagnosis import (
 )
 from dpsim.checks.faults import Suspect, explained
 from dpsim.core.record import Refused
+from dpsim.core.yamlfile import located
 from dpsim.machines.devices import same_kind
 from dpsim.measurements.findings import Curve, Findings, merged
-from dpsim.measurements.readers import HEAD_BYTES, content, read_any
+from dpsim.measurements.readers import HEAD_BYTES, content, read_any, whole_json
 from dpsim.measurements.readers.nccl_tests import NcclTests
 from dpsim.measurements.readers.nccl_tests_json import NcclTestsJson
 from dpsim.predict.collective import Line, RankGroup, Setup, unmodelled
+from dpsim.predict.collective_error import band_of
 
 SCHEMA_VERSION = 1
 #: what tells more where the machine is another than the named one, and where no fault fits
@@ -59,10 +61,31 @@ class CheckedTable:
         return overall(self.bands)
 
     @property
+    def plateau(self) -> Band | None:
+        """The band of large sizes, where there are any."""
+        return next((band for band in self.bands if band.name == LARGE), None)
+
+    @property
+    def deciding(self) -> Band:
+        """The band that the verdict is of: the largest of those that have it."""
+        return next(band for band in reversed(self.bands) if band.verdict == self.verdict)
+
+    def middle(self, band: Band) -> Line:
+        """The row of `band` whose ratio is the median; of two in the middle one that is judged as
+        the band is, or the larger size."""
+        rows = _lines(self.group, [band])
+        rows.sort(key=lambda line: (line.measured or 0.0) / line.seconds)
+        pair = rows[(len(rows) - 1) // 2 : len(rows) // 2 + 1]
+        return max(pair, key=lambda line: (self.alone(line) == band.verdict, line.size))
+
+    def alone(self, line: Line) -> Verdict:
+        """The verdict on one row by itself."""
+        return overall(bands([measured_size(line)], self.group.kind))
+
+    @property
     def sensitivity(self) -> Sensitivity | None:
         """From where on large sizes would not be normal; None where there are none of them."""
-        large = [band for band in self.bands if band.name == LARGE]
-        return sensitivity(self.group.kind) if large else None
+        return sensitivity(self.group.kind) if self.plateau else None
 
 
 @dataclass(frozen=True)
@@ -113,10 +136,8 @@ def check(
 
     Raises Refused where the file is no such text, or does not fit the machine.
     """
+    _require_nccl_tests(path)
     found = read_any(path).told(operation, ranks, nodes)
-    head = content(path, HEAD_BYTES)
-    if not any(reader().claims(path, head) for reader in (NcclTests, NcclTestsJson)):
-        raise Refused(f"{path.name}: is no {NcclTests.accepts}, nor its JSON (-J)")
     if not found.curves:
         why = "; ".join(found.warnings) or "text or JSON of nccl-tests is needed"
         raise Refused(f"{path.name}: has no curve of a collective; {why}")
@@ -125,9 +146,20 @@ def check(
         raise Refused(f"{path.name}: {unmodelled(str(found.curves[0].operation))}")
     left = sorted({c.operation or "" for c in found.curves if c not in known})
     warnings = [*found.warnings, *(f"{name} is not modelled and left out" for name in left)]
-    warnings += _other_device(found, setup)
+    warnings += [*_other_device(found, setup), *_full_nodes(known, setup)]
     tables = tuple(_checked(path.name, curve, setup) for curve in _pooled(known))
     return CheckedFile(path.name, setup, tables, tuple(warnings), found.wrong)
+
+
+def _require_nccl_tests(path: Path) -> None:
+    """Refused where the file at `path` is nothing of nccl-tests."""
+    try:
+        head = content(path, HEAD_BYTES)
+        if not any(reader().claims(path, head) for reader in (NcclTests, NcclTestsJson)):
+            whole_json(path, head)
+            raise Refused(f"is no {NcclTests.accepts}, nor its JSON (-J)")
+    except Refused as error:
+        raise located(error, path.name, {}) from None
 
 
 def _other_device(found: Findings, setup: Setup) -> list[str]:
@@ -136,6 +168,16 @@ def _other_device(found: Findings, setup: Setup) -> list[str]:
     if not found.device or same_kind(found.device, own):
         return []
     return [f"the file names {found.device}, and {setup.machine.name} has {own}"]
+
+
+def _full_nodes(curves: Sequence[Curve], setup: Setup) -> Iterator[str]:
+    """How many nodes are taken where the file does not say."""
+    for ranks in sorted({c.ranks for c in curves if c.ranks and c.nodes is None}):
+        nodes = -(-ranks // setup.per_node)
+        yield (
+            f"{ranks} ranks are taken to be on {nodes} node{'s' * (nodes > 1)}, as few as hold "
+            "them; say --nodes where they were on more"
+        )
 
 
 def _pooled(curves: Sequence[Curve]) -> list[Curve]:
@@ -164,8 +206,15 @@ def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
     )
     group = replace(expected, lines=lines)
     judged = bands((measured_size(line) for line in lines), group.kind)
-    causes = explained(setup, group) if overall(judged) == "low" else []
+    low = _lines(group, [band for band in judged if band.verdict == "low"])
+    causes = explained(setup, group, low) if low else []
     return CheckedTable(curve.operation, group, judged, tuple(causes))
+
+
+def _lines(group: RankGroup, some: Sequence[Band]) -> list[Line]:
+    """The lines of `group` whose sizes are in `some` bands."""
+    names = {band.name for band in some}
+    return [line for line in group.lines if band_of(line.size) in names]
 
 
 def measured_size(line: Line) -> MeasuredSize:
@@ -188,6 +237,7 @@ def _document(table: CheckedTable) -> dict[str, Any]:
                 "name": cause.fault.name,
                 "meaning": cause.fault.meaning,
                 "misfit": cause.misfit,
+                "misfit_of_low": cause.misfit_of_low,
                 "likeliest": cause.alike,
                 "next": list(cause.fault.next),
             }

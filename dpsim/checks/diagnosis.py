@@ -92,19 +92,21 @@ def of_plateau(healthy: Plateau, ratio: float) -> Verdict:
 
 
 class Sensitivity(NamedTuple):
-    """Measured over predicted time from which on large sizes are doubtful, and from which on they
-    are low [1]; `machines` of the kind were published, and healthy ones differ as much as that."""
+    """Measured over predicted time from which on large sizes are doubtful, from which on they are
+    low, and below which they are suspicious [1]; `machines` of the kind were published, and healthy
+    ones differ as much as that."""
 
     doubtful: float
     low: float
+    suspicious: float
     machines: int
 
 
 def sensitivity(kind: str) -> Sensitivity:
     """What the rule can see of a collective over links of `kind`."""
     known = plateau_of(kind)
-    ends = known.ratio(known.doubtful), known.ratio(known.faulty)
-    return Sensitivity(*ends, known.machines)
+    doubtful, low, fast = map(known.ratio, (known.doubtful, known.faulty, -known.faulty))
+    return Sensitivity(doubtful, low, fast, known.machines)
 
 
 def overall(found: Iterable[Band]) -> Verdict:

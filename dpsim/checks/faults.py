@@ -1,7 +1,8 @@
 """Faults of a cluster that a curve of a collective can show, each as a machine that has it.
 
 A fault is not guessed from a threshold: the same machine is predicted with the fault, and the one
-whose curve is nearest in the logarithm of time is the likeliest.
+whose curve is nearest in the logarithm of time is the likeliest.  It has to explain the sizes that
+are low; the others count too, for the pattern over all sizes tells faults apart.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from dpsim.checks.diagnosis import misfit
 from dpsim.core.record import Refused
 from dpsim.machines.fabrics.pcie_tree import PcieTree
-from dpsim.predict.collective import RankGroup, Setup
+from dpsim.predict.collective import Line, RankGroup, Setup
 
 #: share of a PCIe link's rate that copies staged through host memory reach: 5.5 of 12 GB/s on
 #: PCIe Gen3 x16 (huggingface/transformers#9371, two GPUs without peer-to-peer access)
@@ -39,12 +40,14 @@ class Fault:
 class Suspect:
     """How well a fault explains the measured times.
 
-    misfit  root mean square of ln(measured / predicted with the fault) [1]
-    alike   the likeliest one, or not to be told apart from it by times alone
+    misfit         root mean square of ln(measured / predicted with the fault) [1]
+    misfit_of_low  the same of the sizes that are low
+    alike          the likeliest one, or not to be told apart from it by times alone
     """
 
     fault: Fault
     misfit: float
+    misfit_of_low: float
     alike: bool
 
 
@@ -130,19 +133,30 @@ def _with_node(setup: Setup, node: PcieTree) -> Setup:
     return replace(setup, machine=replace(setup.machine, node=node), curves=())
 
 
-def explained(setup: Setup, group: RankGroup) -> list[Suspect]:
-    """The faults that explain the measured lines of `group` better than no fault, best first."""
+def explained(setup: Setup, group: RankGroup, low: Sequence[Line]) -> list[Suspect]:
+    """The faults that explain the measured lines of `group` better than no fault, best first: all
+    of them, for the pattern over sizes tells faults apart, and so the `low` ones by themselves."""
     lines = [line for line in group.lines if line.measured]
-    measured = [line.measured or 0.0 for line in lines]
-    healthy = misfit(measured, [line.seconds for line in lines])
-    sizes = [line.size for line in lines]
-    found: list[tuple[float, Fault]] = []
+
+    def misfits(times: Sequence[float]) -> tuple[float, float]:
+        """Of all lines and of the low ones."""
+        pairs = [(line.measured or 0.0, time) for line, time in zip(lines, times, strict=True)]
+        some = [pair for line, pair in zip(lines, pairs, strict=True) if line in low]
+        every, those = (misfit(*zip(*chosen, strict=True)) for chosen in (pairs, some))
+        return every, those
+
+    healthy = misfits([line.seconds for line in lines])
+    found: list[tuple[float, float, Fault]] = []
     for fault in faults(setup, group.nodes, group.ranks // group.nodes):
-        times = _times(fault, group, sizes)
-        if times is not None:
-            found.append((misfit(measured, times), fault))
-    better = sorted((pair for pair in found if pair[0] < healthy - ALIKE), key=lambda p: p[0])
-    return [Suspect(fault, error, error <= better[0][0] + ALIKE) for error, fault in better]
+        times = _times(fault, group, [line.size for line in lines])
+        if times is None:
+            continue
+        every, those = misfits(times)
+        if every < healthy[0] - ALIKE and those < healthy[1] - ALIKE:
+            found.append((every, those, fault))
+    found.sort(key=lambda one: one[0])
+    near = found[0][0] + ALIKE if found else 0.0
+    return [Suspect(fault, every, those, every <= near) for every, those, fault in found]
 
 
 def _times(fault: Fault, group: RankGroup, sizes: Sequence[float]) -> list[float] | None:

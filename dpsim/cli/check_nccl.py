@@ -38,7 +38,7 @@ def check_nccl(
     """Compare FILE with what the cluster should reach; exit code 1: low or suspicious."""
     from dpsim.checks import check_nccl as asked
     from dpsim.predict.collective import setup_of
-    from dpsim.report.collective import print_check
+    from dpsim.report.nccl_check import print_check
 
     setup = setup_of(cluster, {"version": nccl}, sets=set_ or ())
     found = asked.check(file, setup, operation=operation, ranks=ranks, nodes=nodes)

@@ -58,21 +58,24 @@ class BandVerdict:
 
 @dataclass(frozen=True)
 class WhatIsSeen:
-    """Measured over expected time from which on sizes from 64 MiB up are doubtful, and low; how
-    many machines of the kind were published."""
+    """Measured over expected time from which on sizes from 64 MiB up are doubtful, and low, and
+    below which they are suspicious; how many machines of the kind were published."""
 
     doubtful: float
     low: float
+    suspicious: float
     machines: int
 
 
 @dataclass(frozen=True)
 class SuspectFault:
-    """A fault that the cluster may have, by how well the times fit."""
+    """A fault that the cluster may have, by how well the times of all sizes fit, and of those that
+    are low."""
 
     name: str
     meaning: str
     misfit: float
+    misfit_of_low: float
     likeliest: bool
     next: tuple[str, ...]
 

@@ -1,14 +1,12 @@
-"""Tables and plot of `dpsim collective` and `dpsim check-nccl`."""
+"""Tables and plot of `dpsim collective`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.core.units import show
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.figures import GREY, SERIES, blank, legend, look, tick
 from dpsim.report.table import Columns, say, table
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from dpsim.checks.check_nccl import CheckedFile, CheckedTable
     from dpsim.predict.collective import Line, RankGroup, Setup
 
 #: what `dpsim collective -o` writes
@@ -217,107 +214,3 @@ def _ticks(axes: Axes, groups: Sequence[RankGroup]) -> None:
     tick(axes.xaxis, every[:: -(-len(every) // 10)], lambda size: size_text(round(size)))
     tick(axes.yaxis, LogLocator(subs=(1.0, 2.0, 5.0)), plain)
     axes.tick_params(colors=GREY)
-
-
-# -- is it normal? --------------------------------------------------------------------------------
-
-SAID = {
-    "normal": "normal: times lie where this cluster's should",
-    "low": "low: slower than this cluster should be",
-    "cannot_tell": "cannot tell: slower than most machines of the kind, and faster than a fault",
-    "suspicious": "suspicious: faster than this cluster can be; another one was measured, "
-    "or more is wired than its machine file says",
-}
-
-
-def said_of(check: CheckedFile) -> str:
-    """The verdict in a line."""
-    if check.wrong and check.verdict == "suspicious":
-        rows = "1 row has" if check.wrong == 1 else f"{check.wrong} rows have"
-        return f"suspicious: {rows} wrong results"
-    return SAID[check.verdict]
-
-
-def print_check(
-    check: CheckedFile, steps: Sequence[str], console: Console, files: str = ""
-) -> None:
-    """The verdict, why, what may be the cause, and what to run next."""
-    for found in check.tables:
-        _print_table(check, found, console)
-    if steps:
-        say(console, ["Run next:"], "bold")
-        say(console, [f"  - {clean(step)}" for step in steps])
-    say(console, [f"Warning: {clean(text)}" for text in check.warnings], "yellow")
-    style = {"normal": "green", "low": "red", "suspicious": "yellow", "cannot_tell": "yellow"}[
-        check.verdict
-    ]
-    say(console, [said_of(check)], style)
-    say(console, [files] if files else [])
-
-
-def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> None:
-    group = found.group
-    title = (
-        f"{clean(check.source)}: {found.operation}, {group.ranks} ranks on {group.nodes} "
-        f"node{'s' * (group.nodes > 1)} of {clean(check.setup.machine.name)} ({group.kind})"
-    )
-    say(console, [title], "bold")
-    console.print(table(*band_columns(found), left=WORDS))
-    best = max(found.group.lines, key=lambda line: line.size)
-    assert best.measured is not None
-    say(
-        console,
-        [
-            f"At {size_text(best.size)}: {best.busbw * best.seconds / best.measured / 1e9:,.4g} "
-            f"GB/s of bus bandwidth measured, {best.busbw / 1e9:,.4g} expected "
-            f"({best.busbw * best.seconds / best.high / 1e9:,.4g} … "
-            f"{best.busbw * best.seconds / best.low / 1e9:,.4g}); "
-            f"{show(best.measured, 's')} instead of {show(best.seconds, 's')}."
-        ],
-    )
-    say(console, [*seen_told(found), *causes_told(found)])
-
-
-def seen_told(found: CheckedTable) -> list[str]:
-    """Down to which bandwidth large sizes are called normal, for healthy machines differ."""
-    seen, best = found.sensitivity, max(found.group.lines, key=lambda line: line.size)
-    if seen is None:
-        return []
-    known = f"{seen.machines or 'no'} published machine{'s' * (seen.machines != 1)}"
-    return [
-        f"From 64 MiB up this rule calls {found.group.kind} normal down to "
-        f"{best.busbw / seen.doubtful / 1e9:,.4g} GB/s (at {size_text(best.size)}) and low below "
-        f"{best.busbw / seen.low / 1e9:,.4g}: healthy machines differ that much (known: {known}). "
-        "Compare with your own nodes to see smaller losses."
-    ]
-
-
-def band_columns(found: CheckedTable) -> Columns:
-    """The verdict of every range of sizes."""
-    heads = ("sizes", "rows", "measured/expected", "slower", "faster", "verdict")
-    rows = [
-        (
-            band.name, str(band.rows), f"{band.ratio:.2f}", f"{band.slower:.0%}",
-            f"{band.faster:.0%}", band.verdict,
-        )
-        for band in found.bands
-    ]  # fmt: skip
-    return heads, rows
-
-
-def causes_told(found: CheckedTable) -> list[str]:
-    """Which faults fit times that are low; nothing where they are not."""
-    if found.verdict != "low":
-        return []
-    if not found.causes:
-        return [
-            "None of the faults that dpsim can predict fits these times better than no fault: "
-            "look for other jobs on the network, throttled GPUs, or links at a lower rate."
-        ]
-    lines = ["Likely causes, by how well the same cluster with the fault fits the times:"]
-    for cause in found.causes:
-        factor = math.exp(cause.misfit)
-        mark = "likeliest" if cause.alike else "less likely"
-        meaning = clean(cause.fault.meaning)
-        lines.append(f"  - {mark}: {meaning} (times differ by a factor of {factor:.2f})")
-    return lines

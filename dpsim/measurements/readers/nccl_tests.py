@@ -362,7 +362,7 @@ def _ranks(table: _Table, rows: list[_Row], operation: str | None) -> tuple[int 
         return listed, ""
     if least == most:
         table.warnings.append(
-            f"no list of ranks; bus over algorithm bandwidth says {shown}; nodes are not known"
+            f"no list of ranks: its bus bandwidth is that of {shown}; nodes are not known"
         )
         return int(least), ""
     table.warnings.append(f"no list of ranks, and bandwidths allow {shown}; say how many")

@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING
 from dpsim._version import __version__
 from dpsim.checks.hypotheses import MEANINGS
 from dpsim.core.units import show
-from dpsim.report.collective import (
-    WORDS,
-    band_columns,
-    causes_told,
-    group_columns,
-    name_of,
-    seen_told,
-)
-from dpsim.report.collective import said_of as nccl_said
+from dpsim.report.collective import WORDS, group_columns, name_of
 from dpsim.report.figures import time_scale
+from dpsim.report.nccl_check import band_columns, causes_told, judged_told
+from dpsim.report.nccl_check import said_of as nccl_said
 from dpsim.report.pages import Chart, Code, Page, Section, Sheet, Words, charts, warned
 from dpsim.report.pages.charts import Spec, measure
 from dpsim.report.pages.collective import chart
@@ -56,7 +50,7 @@ def nccl_page(found: CheckedFile, steps: Sequence[str]) -> str:
         group = table.group
         title = f"{clean(table.operation)}: {name_of(group)}"
         spec = chart(table.operation, found.setup, [group])
-        told = [line.lstrip("- ") for line in (*seen_told(table), *causes_told(table))]
+        told = [line.lstrip("- ") for line in (*judged_told(table), *causes_told(table))]
         sections.append(Section(title, [
             Chart(f"busbw{n}", "Measured beside expected", spec),
             Sheet(band_columns(table), WORDS, f"verdicts of {title}"),
