@@ -225,6 +225,48 @@ def test_where_more_bandwidth_gains_nothing_is_named_once_with_what_holds_it() -
     assert not any("stays at" in text for text in said("1:20 Gbit/s"))
 
 
+def planned_rate(required: str, vary: str = "cluster.inter_node_bandwidth", **more: Any) -> Any:
+    """The document on a rack's rate between nodes."""
+    return dpsim.plan(scenario(RACK, **more), require=required, vary=vary).document
+
+
+def test_no_network_is_searched_that_is_faster_than_the_machines_there_are() -> None:
+    """800 Gbit/s is what a NIC of a DGX B300 has; it said `no value up to 80000 Gbit/s`."""
+    found = planned_rate("step_time_s<=1ms")
+    assert not found["found"]
+    assert found["question"]["to"] == "800 Gbit/s"
+    (said,) = (text for text in found["warnings"] if "searched up to" in text)
+    assert "no NIC of the machines that come with dpsim is faster" in said
+    assert "--vary cluster.inter_node_bandwidth=LOW:HIGH searches further" in said
+
+
+def test_a_faster_network_of_ones_own_and_a_range_that_is_given_are_searched() -> None:
+    own = planned_rate("step_time_s<=1ms", cluster=_cluster(8, "1.6 Tbit/s")["cluster"])
+    assert own["question"]["to"] == "1600 Gbit/s"
+    given = planned_rate("step_time_s<=1ms", "cluster.inter_node_bandwidth=1:2000 Gbit/s")
+    assert given["question"]["to"] == "2000 Gbit/s"
+    assert not any("searched up to" in text for text in given["warnings"])
+
+
+def test_where_a_rate_is_enough_nothing_is_said_of_faster_ones() -> None:
+    found = planned_rate("step_time_s<=20s")
+    assert found["answer"]["sure"] is not None
+    assert not any("searched up to" in text for text in found["warnings"])
+
+
+def test_compute_that_takes_longer_than_it_has_to_is_told_where_nothing_will_do() -> None:
+    """On 32 GPUs it is compute that binds, and a third of it is not the layers' own."""
+    found = dpsim.plan(
+        read("vgg16-10gbe"), require="efficiency>=0.995", vary="cluster.inter_node_bandwidth"
+    ).document
+    (told,) = (text for text in answer_text(found) if "No schedule" in text)
+    assert "is faster than 302.7 ms: dpsim explain" in told
+    plain = dpsim.plan(
+        scenario(RING), require="step_time_s<=1ms", vary="collective.bandwidth"
+    ).document
+    assert not any("No schedule" in text for text in answer_text(plain))
+
+
 def test_a_run_that_takes_no_time_has_no_interval_of_device_hours() -> None:
     point = {"device_hours": 0.0, "time_to_train_s": 0.0}
     point |= {"time_to_train_low_s": 0.0, "time_to_train_high_s": 0.0}

@@ -8,13 +8,13 @@ from dpsim.core.plugins import name_of
 from dpsim.core.units import show
 from dpsim.planning.bench import Bench
 from dpsim.planning.knobs import SAID, Knob
+from dpsim.planning.trials import BANDWIDTH
 from dpsim.predict.point import Failed, Point
 
 #: the share of a step below which a change of it is none
 SAME = 1e-3
 #: values that make a stretch: two may be one by chance, or next to an edge
 _FEWEST = 3
-BANDWIDTH = "cluster.inter_node_bandwidth"
 #: TCP connections per channel that are tried where these may be what holds the step: as many as
 #: the widest of NCCL's own settings have
 _SOCKETS = 8

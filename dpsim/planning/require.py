@@ -13,7 +13,7 @@ from dpsim.planning.finding import Finding, Tried, checked, marked, nearest
 from dpsim.planning.flat import flat
 from dpsim.planning.knobs import TRIED, Knob
 from dpsim.planning.search import DRAWN, TOLERANCE, edge, holds, run_of
-from dpsim.planning.trials import Reach, Trials, looked_at, passed_over
+from dpsim.planning.trials import BANDWIDTH, Reach, Trials, looked_at, no_faster, passed_over
 from dpsim.planning.wanted import Wanted, margin_of
 from dpsim.predict.document import JsonKey, Keyed, Spread
 from dpsim.predict.point import Change, Failed, Point
@@ -96,6 +96,8 @@ def require(
     notes = [*trials.notes(), *flat(bench, knob, trials.points)]
     if not between and (given is None or isinstance(given, Reach)):
         notes.append(passed_over(knob))
+    if given is None and knob.key == BANDWIDTH and None in (found, sure):
+        notes.append(no_faster(knob, values[-1]))
     if found is not None and not found.monotone:
         notes.insert(0, _not_monotone(knob, values, margins))
     points = trials.marked()

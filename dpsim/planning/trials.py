@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
+from dpsim.machines.devices import Link
+from dpsim.machines.machine import Machine, load_machine, machine_names
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Tried, marked
 from dpsim.planning.grid import parse_axis
@@ -25,6 +27,8 @@ MOST_TRIED = 2048
 SPARES = ("recovery.spares.warm", "recovery.spares.idle")
 #: processes, or threads, of a rank that prepare its batches
 WORKERS = "input.workers"
+#: the rate of a NIC, one way
+BANDWIDTH = "cluster.inter_node_bandwidth"
 #: a step that is no longer than so many times the shortest is as good as that
 HARDLY = 1.05
 
@@ -191,14 +195,32 @@ def _divides(bench: Bench, change: Change) -> bool:
 
 
 def _pointless(case: Case, key: str) -> float:
-    """What nobody searches beyond: as many spare nodes as the job has (more are refused), and as
-    many workers of a rank as its node has hardware threads."""
+    """What nobody searches beyond: as many spare nodes as the job has (more are refused), as many
+    workers of a rank as its node has hardware threads, and the rate of the fastest NIC there is, or
+    of the scenario's own."""
     if key in SPARES:
         return float(case.nodes or case.ranks)
+    if key == BANDWIDTH:
+        own = case.scenario.cluster.inter_node_bandwidth or _nic(case.machine)
+        return max(own, *(_nic(load_machine(name)) for name in machine_names()))
     cores = case.feed.made.at_hand.cores if case.feed else None
     if key == WORKERS and cores is not None:
         return float(cores.physical * cores.threads_per_core)
     return math.inf
+
+
+def _nic(machine: Machine | None) -> float:
+    """The rate of a NIC of `machine`, one way [B/s]; 0 without one."""
+    link = getattr(machine and machine.network, "link", None)
+    return link.bandwidth if isinstance(link, Link) else 0.0
+
+
+def no_faster(knob: Knob, last: float) -> str:
+    """That no NIC beyond the `last` rate was tried, and how one is."""
+    return (
+        f"{knob.key}: searched up to {knob.text(last)}, for no NIC of the machines that come with "
+        f"dpsim is faster; --vary {knob.key}=LOW:HIGH searches further"
+    )
 
 
 def limits(bench: Bench, knob: Knob) -> tuple[float, float]:

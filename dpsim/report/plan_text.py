@@ -13,6 +13,8 @@ from dpsim.report.plan_mesh import mesh_text
 from dpsim.report.text import bottleneck, clean, percent, ranks, signed, split_text
 
 Document = Mapping[str, Any]
+#: compute over the fastest schedule's step from which on losses inside it are worth a word
+HIDDEN = 1.02
 
 
 def question_text(document: Document) -> str:
@@ -156,7 +158,18 @@ def _missed_text(document: Document) -> list[str]:
             f"{bottleneck(nearest['bottleneck'])} that binds: "
             f"{split_text(nearest)}{_unfit(nearest)}."
         )
+        lines += _beside_computing(nearest)
     return lines
+
+
+def _beside_computing(point: Mapping[str, Any]) -> list[str]:
+    """That compute takes longer than it has to, where that is worth a word."""
+    if point["compute_s"] < HIDDEN * point["bound_s"]:
+        return []
+    return [
+        f"No schedule of the same program is faster than {show(point['bound_s'], 's')}: dpsim "
+        "explain, with that --set, says what the rest of the compute is lost to."
+    ]
 
 
 def _miss(miss: Mapping[str, Any], told: Mapping[str, Any]) -> str:
