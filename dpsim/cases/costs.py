@@ -73,8 +73,7 @@ class Transport:
         Whatever the algorithm, a node must send its part of what the others lack: of an all-reduce
         or an all-gather of S bytes over N nodes at least S (N-1)/N.
         """
-        link = getattr(self.site.machine and self.site.machine.network, "link", None)
-        rate = self.site.cluster.inter_node_bandwidth or (link and link.bandwidth)
+        rate = self.site.nic_rate
         if not rate or (curve.nodes or 1) < 2 or self.site.machine is None:
             return
         here, what = f"{rate * 8 / 1e9:.4g} Gbit/s", f"{curve.operation} over {curve.ranks} ranks"

@@ -15,8 +15,15 @@ from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
 from dpsim.describe.sections import Cluster
 from dpsim.describe.sites import SiteEntry, SiteLink
-from dpsim.machines.devices import Device
-from dpsim.machines.machine import Machine, gbits, load_device, load_machine, node_in_words
+from dpsim.machines.devices import Device, Link
+from dpsim.machines.machine import (
+    Machine,
+    gbits,
+    load_device,
+    load_machine,
+    machine_names,
+    node_in_words,
+)
 from dpsim.machines.topology import Topology
 from dpsim.machines.wan import Wan
 
@@ -161,6 +168,11 @@ class Site:
         )
 
     @property
+    def nic_rate(self) -> float | None:
+        """The rate of a NIC, one way [B/s], as the scenario or the machine says."""
+        return self.cluster.inter_node_bandwidth or _nic_rate(self.machine)
+
+    @property
     def ranks(self) -> int:
         """How many ranks train."""
         if self.parts:
@@ -178,6 +190,17 @@ class Site:
     def gpus(self) -> int | None:
         """Devices of a node; None where there are no nodes."""
         return self.topology.gpus if self.topology else None
+
+
+def _nic_rate(machine: Machine | None) -> float | None:
+    """The rate of a NIC of `machine`, one way [B/s]; None without one."""
+    link = getattr(machine and machine.network, "link", None)
+    return link.bandwidth if isinstance(link, Link) else None
+
+
+def fastest_nic() -> float:
+    """The highest rate of a NIC of the machines that come with dpsim, one way [B/s]."""
+    return max(_nic_rate(load_machine(name)) or 0.0 for name in machine_names())
 
 
 def device_of(base: Path, name: str | Device) -> Device:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dpsim.cases.case import Case
+from dpsim.cases.site import fastest_nic
 from dpsim.core.record import Refused
-from dpsim.machines.devices import Link
-from dpsim.machines.machine import Machine, load_machine, machine_names
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Tried, marked
 from dpsim.planning.grid import parse_axis
@@ -201,18 +200,11 @@ def _pointless(case: Case, key: str) -> float:
     if key in SPARES:
         return float(case.nodes or case.ranks)
     if key == BANDWIDTH:
-        own = case.scenario.cluster.inter_node_bandwidth or _nic(case.machine)
-        return max(own, *(_nic(load_machine(name)) for name in machine_names()))
+        return max(case.site.nic_rate or 0.0, fastest_nic())
     cores = case.feed.made.at_hand.cores if case.feed else None
     if key == WORKERS and cores is not None:
         return float(cores.physical * cores.threads_per_core)
     return math.inf
-
-
-def _nic(machine: Machine | None) -> float:
-    """The rate of a NIC of `machine`, one way [B/s]; 0 without one."""
-    link = getattr(machine and machine.network, "link", None)
-    return link.bandwidth if isinstance(link, Link) else 0.0
 
 
 def no_faster(knob: Knob, last: float) -> str:
