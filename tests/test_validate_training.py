@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from dpsim.predict.peak import BeyondPeak
 from dpsim.predict.player import step_time
 from dpsim.report.accuracy_training import FEW
 
+Cli = Callable[..., tuple[int, str, str]]
 HEAD = (
     *("model", "accelerator", "gpus_per_node", "total_gpus"),
     *("batch_per_gpu", "precision", "value", "unit"),
@@ -200,6 +202,60 @@ def test_a_rate_beside_the_time_of_a_step_is_checked_against_it(
     assert measured_case(table.rows[0]).step_time == 0.341
     with pytest.raises(Refused, match="is not 4096 samples in step_time_s"):
         measured_case(table.rows[1])
+
+
+RATES = (*BOTH[:4], "tokens/s", "img/s")
+
+
+@pytest.mark.parametrize("head", [RATES, (*BOTH[:4], "Throughput (tokens/s)", "speed (img/s)")])
+def test_of_several_columns_of_rates_the_one_that_is_filled_is_read(
+    tmp_path: Path, head: tuple[str, ...]
+) -> None:
+    """Images in one, tokens in the other: each row has its own unit, in its file of predictions
+    too."""
+    images = [("resnet50", "V100", n, 64, "", 360 * n) for n in (8, 16)]
+    tokens = [("gpt2", "A100", n, 8, f"{60 * n}k", "") for n in (8, 16)]
+    path = write(tmp_path / "t.csv", [*images, *tokens], head)
+    table = read_table(path)
+    found = [(row.get("value"), row.text("unit")) for row in table.rows]
+    assert found == [(2880, "img/s"), (5760, "img/s"), (480e3, "tokens/s"), (960e3, "tokens/s")]
+    assert not any("is not read" in text for text in table.warnings)
+    (said,) = [text for text in table.warnings if "are rates" in text]
+    assert said.startswith(f"columns {head[4]} and {head[5]} are rates: of each row the one that")
+    lines = validated_training(path).predictions()
+    assert [line["status"] for line in lines] == ["calibrated", "predicted"] * 2
+    assert [line["unit"] for line in lines] == [unit for _, unit in found]
+
+
+def test_where_several_columns_of_rates_are_filled_the_first_is_read(tmp_path: Path) -> None:
+    rows = [("gpt2", "A100", 8, 8, 481_280, 940), ("gpt2", "A100", 16, 8, "", 1860)]
+    table = read_table(write(tmp_path / "t.csv", rows, (*BOTH[:4], "tokens/s", "samples/s")))
+    found = [(row.get("value"), row.text("unit")) for row in table.rows]
+    assert found == [(481_280, "tokens/s"), (1860, "samples/s")]
+
+
+def test_repeats_in_columns_of_rates_that_contradict_each_other_are_told(tmp_path: Path) -> None:
+    rows = [("resnet50", "V100", 8, 64, "", rate) for rate in (2900, 1400)]
+    told = read_table(write(tmp_path / "t.csv", rows, RATES)).warnings
+    assert any("line 2 repeats line 3 and contradicts it" in text for text in told)
+
+
+def test_rates_with_a_decimal_comma_in_any_of_their_columns_have_no_thousands(
+    tmp_path: Path,
+) -> None:
+    rows = [("resnet50", "V100", 8, 64, "", "2,9"), ("gpt2", "A100", 8, 8, "480,000", "")]
+    fine = ("gpt2", "A100", 16, 8, "960000", "")
+    for row in read_table(write(tmp_path / "t.csv", [*rows, fine], RATES)).rows[:2]:
+        assert "decimals have a point" in row.fault
+
+
+def test_a_row_of_a_steps_time_alone_is_told_in_seconds(cli: Cli, tmp_path: Path) -> None:
+    """Beside a column of rates whose name says their unit: it was 0.36 img/s."""
+    head = (*BOTH[:4], "img/s", "step time (ms)")
+    rows = [("resnet50", "V100", n, 256, "", ms) for n, ms in ((8, 341), (16, 360))]
+    _, out, _ = cli("validate", str(write(tmp_path / "t.csv", rows, head)))
+    assert "0.36 s " in out
+    assert "0.36 img/s" not in out
 
 
 def test_a_time_that_is_not_said_to_be_a_steps_is_not_read_beside_a_rate(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def _row(found: ValidatedTraining, one: TrainingOutcome) -> list[str]:
         times = row.get("value") is None or is_time(row.text("unit"))
         ratio = one.predicted / one.measured
         off = signed((ratio if times else 1.0 / ratio) - 1.0)
-    unit = row.text("unit") or "s"
+    unit = "s" if row.get("value") is None else row.text("unit")  # else step_time_s was measured
     return [
         brief(row.text("row_id") or row.text("series_id") or _unnamed(row), 40),
         f"{row.gpus:,}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dpsim.accuracy.words import vocabulary
@@ -55,11 +55,31 @@ class MeasuredColumns(NamedTuple):
 
     unit     of `value`, where the name of its column says it; "" where a column does
     seconds  how long the unit of `step_time_s` is
+    others   further columns of rates with their units, which are read where `value` is empty
     """
 
     names: tuple[str, ...]
     unit: str = ""
     seconds: float = 1.0
+    others: tuple[tuple[str, str], ...] = ()
+
+    def of_row(self, cells: Mapping[str, str]) -> dict[str, str]:
+        """The `cells` of a row, with one rate as `value`: the first that is there, in its unit."""
+        others = dict(self.others)
+        own = {name: text for name, text in cells.items() if name not in others}
+        if self.unit:
+            own.setdefault("unit", self.unit)
+        filled = next((name for name in others if cells[name].strip()), None)
+        if filled is None or cells["value"].strip():
+            return own
+        return own | {"value": cells[filled], "unit": others[filled]}
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns of rows that `of_row` has made."""
+        beside = {name for name, _ in self.others}
+        unit = ("unit",) if beside and "unit" not in self.names else ()
+        return (*(name for name in self.names if name not in beside), *unit)
 
 
 def measured_in(columns: Sequence[str]) -> MeasuredColumns:
@@ -70,8 +90,11 @@ def measured_in(columns: Sequence[str]) -> MeasuredColumns:
     (('model', 'value'), 'ms')
     >>> measured_in(["throughput_global", "throughput_unit"]).names
     ('value', 'unit')
-    >>> measured_in(["throughput (img/s)", "step time (ms)"])
-    MeasuredColumns(names=('value', 'step_time_s'), unit='img/s', seconds=0.001)
+    >>> found = measured_in(["throughput (img/s)", "step time (ms)"])
+    >>> found.names, found.unit, found.seconds
+    (('value', 'step_time_s'), 'img/s', 0.001)
+    >>> measured_in(["tokens/s", "img/s"]).others
+    (('img/s', 'img/s'),)
     """
     times = vocabulary().tables.times
     steps = [name for name in columns if _STEP.match(name) and _unit_in(name) in times]
@@ -84,7 +107,7 @@ def measured_in(columns: Sequence[str]) -> MeasuredColumns:
 
 def _valued(columns: Sequence[str]) -> MeasuredColumns:
     """`columns` with one of them as `value`, where none is called so: of several that say their
-    unit the first, and beside the time of a step a rate."""
+    unit the first, and beside the time of a step a rate; what further rates there are beside it."""
     names, words = tuple(columns), vocabulary().tables
     if "value" in names:
         return MeasuredColumns(names)
@@ -92,7 +115,10 @@ def _valued(columns: Sequence[str]) -> MeasuredColumns:
     if "step_time_s" in names:
         units = {name: unit for name, unit in units.items() if unit not in words.times}
     for held, unit in units.items():
-        return MeasuredColumns(tuple("value" if name == held else name for name in names), unit)
+        more = ((n, u) for n, u in units.items() if n != held and u not in words.times)
+        others = tuple(more) if unit not in words.times else ()
+        made = tuple("value" if name == held else name for name in names)
+        return MeasuredColumns(made, unit, others=others)
     own = {"throughput": "value", "throughput_global": "value"}
     own |= {} if "unit" in names else {"throughput_unit": "unit"}
     made = tuple(own.get(name, name) for name in names)

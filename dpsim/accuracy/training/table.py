@@ -169,9 +169,9 @@ def read_table(path: Path) -> TrainingTable:
     table = csvfile.read(path, MAX_BYTES, MAX_ROWS, ragged=True)
     read = _columns(table)
     found = list(table)
-    grouped = table.mark == "," and not _has_decimal_commas(found, read.names)
+    grouped = table.mark == "," and not _has_decimal_commas(found, read)
     rows = tuple(_row(number, row, read, grouped) for number, row in enumerate(found))
-    columns = read.names
+    columns = read.kept
     if not rows:
         raise table.refusal("has no rows", None)
     if all(row.fault for row in rows):
@@ -183,7 +183,8 @@ def read_table(path: Path) -> TrainingTable:
         (
             *unread(columns),
             *taken(table.columns),
-            *_both(table.columns, columns, rows),
+            *_both(table.columns, read.names, rows),
+            *_several(table.columns, read),
             *_missing(columns, rows),
             *_repeated(rows),
             *_conflicting(rows),
@@ -191,9 +192,10 @@ def read_table(path: Path) -> TrainingTable:
     )
 
 
-def _has_decimal_commas(rows: Iterable[csvfile.Row], columns: Sequence[str]) -> bool:
+def _has_decimal_commas(rows: Iterable[csvfile.Row], read: MeasuredColumns) -> bool:
     """Whether a measured number of `rows` has a comma that separates no thousands."""
-    places = [place for place, name in enumerate(columns) if name in MEASURED]
+    columns, measured = read.names, {*MEASURED, *(name for name, _ in read.others)}
+    places = [place for place, name in enumerate(columns) if name in measured]
     cells = (row.padded[place].strip() for row in rows for place in places)
     return any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells)
 
@@ -229,9 +231,7 @@ def _meant(columns: tuple[str, ...]) -> str:
 
 def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) -> TrainingRow:
     """The row; `grouped`: whether a comma of its rates can separate thousands alone."""
-    cells = dict(zip(read.names, found.padded, strict=True))
-    if read.unit:
-        cells.setdefault("unit", read.unit)
+    cells = read.of_row(dict(zip(read.names, found.padded, strict=True)))
     cells |= {name: plain_unit(cells[name]) for name in _UNITS if cells.get(name)}
     numbers: dict[str, float] = {}
     # nobody knows which cell is whose, or there is too much to look for words in
@@ -312,6 +312,17 @@ def _both(
         yield (
             f"{own['step_time_s']} is what was measured; {own['value']} is checked against it "
             f"where the row states its batch: more than {AGREE * 100:g} % apart is refused"
+        )
+
+
+def _several(given: Sequence[str], read: MeasuredColumns) -> Iterable[str]:
+    """Which of several columns of rates, as the names `given`, is read."""
+    rates = ("value", *(name for name, _ in read.others))
+    if read.others:
+        own = [said[:60] for said, name in zip(given, read.names, strict=True) if name in rates]
+        yield (
+            f"columns {' and '.join(own)} are rates: of each row the one that is filled is read, "
+            f"and the first where several are"
         )
 
 
