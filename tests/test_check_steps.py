@@ -167,6 +167,24 @@ def test_a_step_faster_than_its_interval_is_told_though_no_fault_makes_it_so(
     assert document["next"][0].startswith("dpsim run quickstart")
 
 
+def test_the_level_that_is_looked_at_is_that_of_a_fast_step() -> None:
+    """Not of one beside it that is as long as it should be."""
+    told = ["8=343ms", "32=315ms"]
+    found = check_steps(timed(read("quickstart"), told, []))
+    assert [seen.case.ranks for seen in found.below] == [32]
+    assert next_commands(found, AskedCheck("quickstart", told))[-1] == (
+        "dpsim run quickstart --set 'calibrate={step_time: 0.315 s, ranks: 32}'"
+    )
+
+
+def test_no_more_ranks_are_asked_for_than_the_cluster_can_have() -> None:
+    """One node of two cards, whose model one card does not hold."""
+    found = check_steps(timed(read("two-3090"), ["2=0.9s"], []))
+    assert not any(
+        "4=TIME" in one for one in next_commands(found, AskedCheck("two-3090", ["2=1s"]))
+    )
+
+
 def test_a_step_inside_its_interval_is_not_called_fast(cli: Cli) -> None:
     """A tenth shorter than expected, as healthy ones are."""
     code, out, _ = cli("check", "quickstart", "--step-time", "32=0.33s", "--json")

@@ -77,14 +77,15 @@ def _more(found: StepCheck, asked: AskedCheck) -> Iterator[str]:
     else:
         node = case.topology.gpus if case.topology else few
         many = node if few < node else 2 * few
-        yield asked.again([*asked.points, ("--step-time", f"{many}=TIME")])
+        if _runs(case, many):
+            yield asked.again([*asked.points, ("--step-time", f"{many}=TIME")])
 
 
 def _at_this_level(found: StepCheck, asked: AskedCheck) -> Iterator[str]:
-    """The scenario calibrated on the measured step of the fewest ranks, with the scenario's batch:
-    either it is refused, or it shows what the others should take."""
+    """The scenario calibrated on the first measured step that is so fast, with the scenario's
+    batch: either it is refused, or it shows what the others should take."""
     plain = {_ranks(one) for one in asked.points if "," not in one[1]}
-    seen = next((seen for seen in found.observed if seen.case.ranks in plain), None)
+    seen = next((seen for seen in found.below if seen.case.ranks in plain), None)
     if seen is not None:
         level = f"calibrate={{step_time: {seen.seconds:.6g} s, ranks: {seen.case.ranks}}}"
         sets = [word for one in (*asked.sets, level) for word in ("--set", one)]
@@ -102,6 +103,14 @@ def _ranks(point: tuple[str, str]) -> int:
 def _counts(most: int) -> Iterator[int]:
     """1, 2, 4, … up to `most`."""
     yield from (2**k for k in range(most.bit_length()) if 2**k <= most)
+
+
+def _runs(case: Case, ranks: int) -> bool:
+    """Whether the cluster can have so many ranks."""
+    try:
+        return at_ranks(case, ranks).ranks == ranks
+    except (Refused, ValueError):
+        return False
 
 
 def _fits(case: Case, ranks: int) -> bool:
