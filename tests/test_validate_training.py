@@ -2514,14 +2514,18 @@ def test_a_rate_beside_a_step_contradicts_it_where_both_count_the_same(
         ),
         ("PyTorch + Transformer Engine", {}, None),  # a library with fused kernels of its own
         ("PyTorch with TransformerEngine 2.1", {}, None),
+        ("PyTorch, fused MLP and LayerNorm", {}, None),
+        # of a decoder as large all kernels are known; of what may be another network, none
+        ("PyTorch 2.5", {"model": "Qwen-7B", "batch_per_gpu": 1}, {"compile": False}),
+        ("PyTorch 2.5", {"model": "Transformer-XL large"}, None),
     ],
 )
 def test_kernels_are_fused_where_notes_or_a_library_say_so(
-    tmp_path: Path, framework: str, changes: dict[str, str], kernels: dict[str, bool] | None
+    tmp_path: Path, framework: str, changes: dict[str, Any], kernels: dict[str, bool] | None
 ) -> None:
     own = {"model": "gpt2", "accelerator": "H100", "precision": "BF16", "seq_len": 1024,
            "batch_per_gpu": 8}  # fmt: skip
-    found = point(tmp_path, **own, framework=framework, **changes).data.get("execution")
+    found = point(tmp_path, **{**own, "framework": framework, **changes}).data.get("execution")
     assert found == kernels
 
 

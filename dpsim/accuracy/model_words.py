@@ -98,3 +98,4 @@ class ModelWords:
     size: Words
     millions: dict[str, float]
     lengths: dict[str, Words]
+    decoders: Words

@@ -74,7 +74,9 @@ def executed(
     made = next(told(words.execution, row.strategy_words, row.with_known(date=date_of(row))), None)
     own = made and made[0].get("code") == "nanotron"  # its own models, by their shapes
     llama = model.data.get("family") == "llama"
-    shaped = "huggingface" in model.data or not model.note  # of which more than the size is known
+    # of which more than the size is known, or of which no more decides on kernels
+    shaped = "huggingface" in model.data or not model.note
+    shaped = shaped or bool(words.models.decoders.search(row.text("model").lower()))
     if made and (llama or (not own and shaped)):
         keys, more = made
         notes += more
