@@ -29,10 +29,11 @@ PRODUCTS = {
 #: PRO 6000 0.75, 0.73 in casys-kaist/LLMServingSim's, MIT; T4 0.59, DeepBench), beside 0.83 of the
 #: best loop of 30 products of 1,024 to 10,240 (zzc0721/torch-performance-test-data at 07858687,
 #: database.md; 0.83 is what the shares above are of it in the mean: A100 0.84, H100 0.80, L40S
-#: 0.74 and B200 0.75 of the peak): RTX PRO 6000 0.83, H20 0.96, T4 0.65
+#: 0.74 and B200 0.75 of the peak): RTX PRO 6000 0.83, H20 0.96, T4 0.65; and of its issues 126 and
+#: 120: A10G 0.99, whose cores add up at half the rate too, and L4, of 72 W, 0.49 of 8,192
 OWN = {
     "B200-SXM6-180GB": 0.52, "RTX PRO 6000 Blackwell Server Edition": 0.69,
-    "H20-SXM5-96GB": 0.80, "Tesla T4": 0.54,
+    "H20-SXM5-96GB": 0.80, "Tesla T4": 0.54, "A10G": 0.86, "L4": 0.45,
 }  # fmt: skip
 #: the same of GeForce's tensor cores, which add up in fp32 at half the rate of others of their
 #: generation, so that neither operands nor power bind: bursts of an RTX 4090 reach 0.98 (21 shapes)
