@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.core.record import Refused
+from dpsim.models.section import load, make
 
 
 def chosen(
@@ -255,3 +257,58 @@ def test_a_perceptron_is_no_decoder() -> None:
 def test_a_part_of_a_number_is_no_size(name: str) -> None:
     with pytest.raises(Refused, match="parameters are not stated"):
         chosen(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("llama-7b layers=2", "of 2 blocks, for that of its name has 32;"),
+        ("Llama-2-7B h4096 l2 a32", "of 2 blocks, for that of its name has 32;"),
+        ("BERT-Large n_layer=12", "of 12 blocks, for that of its name has 24;"),
+        ("Mixtral-8x7B layers=4", "of 4 blocks, for that of its name has 32;"),
+        ("gpt2-xl hidden=1024", "of width 1,024, for that of its name has 1,600;"),
+        ("Llama-2-7B heads=8", "of 8 heads, for that of its name has 32;"),
+        ("Llama-3-8B, 4 kv heads", "of 4 heads of keys, for that of its name has 8;"),
+        ("Llama-2-13B ffn=5120", "with feed-forward parts of width 5,120, for .* has 13,824"),
+        ("GPT h1024 l24 a16 ffn=2048", "with feed-forward parts of width 2,048, .* has 4,096;"),
+    ],
+)
+def test_a_name_and_a_part_of_another_shape_are_refused(name: str, told: str) -> None:
+    with pytest.raises(Refused, match=f"is no model {told}"):
+        chosen(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama-7b layers=32", "Llama-2-7B h4096 l32 a32", "BERT-Large n_layer=24 heads=16",
+        "Mixtral-8x7B, 8 kv heads", "gpt2-xl hidden=1600 ffn=6400", "Llama-2-13B ffn=13824",
+        "Nemotron-4 340B ffn=73728",  # without gates
+        "GPT h1024 l24 a16 ffn=4096", "BERT-Large seq=512 heads: 16",
+    ],
+)  # fmt: skip
+def test_a_name_and_a_part_of_its_own_shape_are_that_model(name: str) -> None:
+    bare = name.split(",")[0].split(" ffn")[0].split(" layers")[0]
+    assert chosen(name).data == chosen(bare).data
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("GPT 24 layers 1024 hidden heads=0", "'heads=0' is no number of heads; .* 1 to 999 is"),
+        ("GPT 24 layers 1024 hidden 0 heads", "'0 heads' is no number of heads"),
+        ("GPT layers=24 hidden=4096 ffn=10", "'ffn=10' is no feed-forward width; .* 100 to 999,9"),
+        ("GPT layers=24 hidden=4096 ffn=100", "'100' is no feed-forward width beside .* 512 to"),
+        ("GPT layers=0 hidden=1024", "'layers=0' is no number of blocks; .* 1 to 999 is accepted"),
+        ("GPT 300M layers=24 hidden=-5", "'hidden=-5' is no width; a whole number of 100 to"),
+        ("GPT 300M num_layers=2.5", "'layers=2.5' is no number of blocks"),
+        ("GPT 300M hidden=1,024", "'hidden=1,024' is no width"),
+        ("GPT 300M heads=1e3", "'heads=1e3' is no number of heads"),
+        ("Llama-2-7B kv_heads=0", "'kv_heads=0' is no number of heads of keys"),
+        ("Mixtral-8x7B layers=0", "'layers=0' is no number of blocks"),
+        ("GPT layers=24 hidden=1024 heads=7", "7 does not divide n_embd = 1024"),
+    ],
+)
+def test_a_part_that_no_shape_has_is_refused(name: str, told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        load(make(chosen(name).data, file=False), Path())

@@ -91,6 +91,7 @@ class ModelWords:
     shape: Words
     shape_denied: Words
     shape_parts: dict[str, Words]
+    shape_settings: dict[str, Words]
     shape_none: Words
     shape_families: tuple[KeyRule, ...]
     shape_bundled: dict[str, tuple[int, int, int]]

@@ -7,19 +7,23 @@ then, and the row says so.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.bundled import bundled, neighbours, size
 from dpsim.accuracy.training.experts import named_with_experts, sparse_model
+from dpsim.accuracy.training.known_shapes import configuration_of, part_of, require_shape
 from dpsim.accuracy.training.shapes import SHAPES, SMALL
-from dpsim.accuracy.training.stated_shapes import heads_assumed, parts_of, shaped_as
+from dpsim.accuracy.training.stated_shapes import (
+    heads_assumed,
+    parts_of,
+    require_possible,
+    shaped_as,
+)
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 from dpsim.models import Model
@@ -35,10 +39,6 @@ _LONG = 2048
 _MOST = 2e13
 #: tokens of the smallest and the largest vocabulary that a row may tell
 _ROWS = (1_000, 10_000_000)
-#: what configurations call the blocks of a decoder, or of an encoder alone
-_BLOCKS = ("num_hidden_layers", "n_layer", "n_layers")
-#: and their width
-_WIDTHS = ("hidden_size", "n_embd", "d_model")
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def choose_model(
         most = f"{parameters / 1e6:g} million parameters are more than any model has"
         raise Refused(f"params_m: {most}; the column counts millions")
     if named_with_experts(plain):
+        require_possible(plain)
         data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)
         found = ModelChoice(data, True, note)
         if not note:
@@ -194,10 +195,10 @@ def _language(
     column: Callable[[str], str],
 ) -> ModelChoice:  # fmt: skip
     words, (tensor, stages) = vocabulary().models, split
+    require_possible(plain)
     for keys, _ in told(words.language, plain, column):
         found = ModelChoice({**keys, "sequence_length": tokens}, True)
         require_whole(plain, found)
-        _require_width(plain, found)
         return found
     stated = words.shape.search(plain)
     if stated:
@@ -205,6 +206,7 @@ def _language(
         heads = int(stated[3]) if stated[3] else _heads(width, tensor)
         assumed = () if stated[3] else (heads_assumed(heads, width),)
         data = _transformer(width, blocks, heads, tokens) | _rows(column)
+        require_shape(plain, data)
         return ModelChoice(data, True, assumed=assumed)
     own = _stated_sizes(plain) or ([parameters] if parameters else [])
     task, heads_of = column("task").lower(), lambda width: _heads(width, tensor)
@@ -223,8 +225,7 @@ def _language(
 
 
 def require_whole(plain: str, found: ModelChoice) -> None:
-    """Refuse a name that says to mean another number of blocks than `found` has, or several
-    models."""
+    """Refuse a name that says to mean another shape than `found` has, or several models."""
     words = vocabulary().models
     cut, several = words.cut_to.search(plain), words.not_whole.search(plain)
     blocks = int(cut[1] or cut[2]) if cut else 0
@@ -233,17 +234,7 @@ def require_whole(plain: str, found: ModelChoice) -> None:
             f"model: {plain[:60]!r} is not the whole model that it names, or several; a shape, as "
             "in 'gpt h4096 l32 a32', is accepted"
         )
-
-
-def _require_width(plain: str, found: ModelChoice) -> None:
-    """Refuse a name that says another width beside the blocks of `found`."""
-    width = parts_of(plain).get("width")
-    own = found.data.get("hidden") or _of_configuration(found, _WIDTHS)
-    if width and own and width != own:
-        raise Refused(
-            f"model: {plain[:60]!r} is no model of width {width:,}, for that of its name has "
-            f"{own:,}; a shape, as in 'gpt h4096 l32 a32', is accepted"
-        )
+    require_shape(plain, found.data)
 
 
 def _transformer(width: int, blocks: int, heads: int, tokens: int) -> dict[str, Any]:
@@ -345,7 +336,7 @@ def blocks_of(model: ModelChoice) -> int:
     Raises Refused where that has no single row of blocks, as an encoder beside a decoder."""
     if "huggingface" not in model.data:
         return int(model.data.get("blocks", 0))
-    blocks = _of_configuration(model, _BLOCKS)
+    blocks = part_of(model.data, "blocks")
     if blocks is None:
         raise Refused(
             f"model: the blocks of {model.data['huggingface']} are not one row, which stages and "
@@ -354,20 +345,8 @@ def blocks_of(model: ModelChoice) -> int:
     return blocks
 
 
-def _of_configuration(model: ModelChoice, keys: tuple[str, ...]) -> int | None:
-    """What the configuration of `model` has under the first of `keys` that it has."""
-    found = _configuration(model)
-    return next((int(found[key]) for key in keys if found.get(key)), None)
-
-
 def modules_of(model: ModelChoice) -> int:
     """Modules of multi-token prediction behind the blocks in the configuration of `model`."""
     if "huggingface" not in model.data:
         return 0
-    return int(_configuration(model).get("num_nextn_predict_layers") or 0)
-
-
-def _configuration(model: ModelChoice) -> dict[str, Any]:
-    path = resources.files("dpsim.models") / "configs" / f"{model.data['huggingface']}.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return int(configuration_of(model.data).get("num_nextn_predict_layers") or 0)

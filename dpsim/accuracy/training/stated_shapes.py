@@ -18,6 +18,14 @@ from dpsim.models.section import load, make
 _APART = 0.15
 #: Llama's feed-forward part is a multiple of it
 _STEP = 256
+#: what the parts of a shape are called, and the least and the most that they are
+_LIMITS = {
+    "blocks": ("number of blocks", 1, 999), "width": ("width", 100, 999_999),
+    "heads": ("number of heads", 1, 999), "kv_heads": ("number of heads of keys", 1, 999),
+    "feed_forward": ("feed-forward width", 100, 999_999),
+}  # fmt: skip
+#: the same of a feed-forward part over the width (T5-11B's has 64 times)
+_WIDE = (1 / 8, 64)
 
 
 @dataclass(frozen=True)
@@ -28,28 +36,53 @@ class Shaped:
     notes: tuple[str, ...]
 
 
+def told_parts(plain: str) -> dict[str, set[int]]:
+    """The numbers that `plain` states of each part of a shape, of parts of which it states any."""
+    words, found = vocabulary().models, dict[str, set[int]]()
+    said = words.shape_denied.sub(" ", plain)
+    for part, pattern in words.shape_parts.items():
+        if numbers := set(_numbers(pattern, said)):
+            found[part] = numbers
+    if stated := words.shape.search(said):
+        for part, number in zip(("width", "blocks", "heads"), stated.groups(), strict=True):
+            if number:
+                found.setdefault(part, set()).add(int(number))
+    return found
+
+
 def parts_of(plain: str) -> dict[str, int]:
     """The parts of a shape that `plain` states: blocks, width, and what else of it is told; empty
     where one of these two is not.
 
     Raises Refused where it states several of one.
     """
-    words, found = vocabulary().models, dict[str, int]()
-    said = words.shape_denied.sub(" ", plain)
-    for part, pattern in words.shape_parts.items():
-        numbers = set(_numbers(pattern, said))
-        if len(numbers) > 1:
-            found[part] = 0
-        elif numbers:
-            found[part] = numbers.pop()
+    found = told_parts(plain)
     if not {"blocks", "width"} <= found.keys():
         return {}
-    if unclear := next((part for part, number in found.items() if not number), None):
+    if unclear := next((part for part, numbers in found.items() if len(numbers) > 1), None):
         raise Refused(
             f"model: {plain[:60]!r} states several numbers for its {unclear.replace('_', ' ')}; a "
             "shape of one, as in 'gpt h4096 l32 a32', is accepted"
         )
-    return found
+    return {part: min(numbers) for part, numbers in found.items()}
+
+
+def require_possible(plain: str) -> None:
+    """Raise Refused where `plain` states a part of a shape as a number that no part is."""
+    words = vocabulary().models
+    said = words.shape_denied.sub(" ", plain)
+    for part, pattern in words.shape_settings.items():
+        what, least, most = _LIMITS[part]
+        for found in pattern.finditer(said):
+            number = next(filter(None, found.groups()))
+            if not (number.isdecimal() and least <= int(number) <= most):
+                raise _no_part(found[0][:60], what, least, most)
+
+
+def _no_part(said: str, what: str, least: float, most: float) -> Refused:
+    return Refused(
+        f"model: {said!r} is no {what}; a whole number of {least:,.0f} to {most:,.0f} is accepted"
+    )
 
 
 def _numbers(pattern: re.Pattern[str], said: str) -> Iterator[int]:
@@ -83,6 +116,9 @@ def shaped_as(
     if "heads" not in parts:
         notes.append(heads_assumed(heads, width))
     wide = parts.get("feed_forward") or _usual_width(keys, width, notes)
+    least, most = (share * width for share in _WIDE)
+    if wide and not least <= wide <= most:
+        raise _no_part(f"{wide}", f"feed-forward width beside width {width:,}", least, most)
     data = {
         "name": "transformer", **keys, "hidden": width, "blocks": parts["blocks"], "heads": heads,
         "sequence_length": tokens,
