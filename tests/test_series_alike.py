@@ -10,6 +10,7 @@ from test_validate_training import write
 
 from dpsim.accuracy.training.series import anchors_of, play_series
 from dpsim.accuracy.training.table import TrainingRow, read_table
+from dpsim.accuracy.training.validate import validated_training
 
 LLAMA: dict[str, Any] = {
     "model": "Llama-3.1-8B", "accelerator": "A100-SXM4-40GB", "gpus_per_node": 8,
@@ -140,3 +141,49 @@ def test_fine_tuning_of_which_nothing_is_told_may_compute_forward_again(
         )
         assert again.low == pytest.approx(found.low, rel=0.1)
         assert kept.high == pytest.approx(found.high, rel=0.1)
+
+
+    ("roles", "first", "told", "status"),
+    [
+        (("calib", "predict"), "n/a", "line 2: value: 'n/a' is not a number; nothing is", None),
+        (("", ""), "n/a", "line 2: value: 'n/a' is not a number; line 3 is taken", "calibrated"),
+        (("calib", "calib"), "n/a", "value: 'n/a' is not a number; line 3 is taken", "calibrated"),
+        (("", ""), "15000", "", "predicted"),
+        (("predict", "calib"), "n/a", "", "calibrated"),  # the others are calibrated as they said
+    ],
+)
+def test_a_series_tells_which_faulty_row_it_would_be_calibrated_on(
+    tmp_path: Path, roles: tuple[str, str], first: str, told: str, status: str | None
+) -> None:
+    counts = ((8, first, roles[0]), (16, "30000", roles[1]))
+    rows = [(*LLAMA.values(), *one) for one in counts]
+    head = (*LLAMA, "total_gpus", "value", "role")
+    found = validated_training(write(tmp_path / "t.csv", rows, head))
+    second, warnings = found.predictions()[1], " ".join(found.document["warnings"])
+    assert second["status"] == (status or "predicted")
+    assert ("its calibration row: line 2" in second["reason"]) == bool(told)
+    assert told in second["reason"]
+    assert ("its calibration row: line 2" in warnings) == bool(told)
+    assert told in warnings
+
+
+def test_a_table_that_calibrates_nothing_has_lost_nothing(tmp_path: Path) -> None:
+    rows = [(*LLAMA.values(), gpus, value) for gpus, value in ((8, "n/a"), (16, "30000"))]
+    table = write(tmp_path / "t.csv", rows, (*LLAMA, "total_gpus", "value"))
+    found = validated_training(table, calibrate="none")
+    assert "calibration row" not in f"{found.predictions()} {found.document['warnings']}"
+
+
+def test_a_usual_reading_that_cannot_be_is_told_to_be_ruled_out(tmp_path: Path) -> None:
+    """900 samples a second are three times what V100s multiply in 32 bits."""
+    own = {"model": "BERT-Large", "accelerator": "V100-SXM2-16GB", "precision": "",
+           "strategy": "DDP", "seq_len": 128, "batch_per_gpu": 8, "unit": "samples/s",
+           "inter_node": "one EDR InfiniBand NIC", "framework": "PyTorch 2.2"}  # fmt: skip
+    first, second = play_series(series(tmp_path, {8: 900.0, 16: 1800.0}, **own))
+    assert (first.status, second.status) == ("calibrated", "predicted")
+    assert "32 bit is ruled out: calibrate: the measured step would need" in first.reason
+    assert "32 bit is ruled out: its calibration row: calibrate: the measured" in second.reason
+    assert "assumed 32 bit" not in first.machine  # which it is not
+    possible = play_series(series(tmp_path, {8: 200.0, 16: 390.0}, **own))
+    assert not any("ruled out" in one.reason for one in possible)
+    assert "assumed 32 bit" in possible[0].machine

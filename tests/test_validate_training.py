@@ -21,14 +21,9 @@ from dpsim.accuracy.training.hosts import AWAY, COPY, ISSUE
 from dpsim.accuracy.training.mesh import mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
-from dpsim.accuracy.training.series import (
-    anchor_of,
-    anchors_of,
-    calibration_row,
-    play_series,
-    unscored,
-)
+from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, play_series
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
+from dpsim.accuracy.training.unscored import unscored
 from dpsim.accuracy.training.validate import validated_training
 from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled

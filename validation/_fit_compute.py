@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsim.accuracy.training.scenarios import measured_case
-from dpsim.accuracy.training.series import anchor_of, calibration_row, unscored
+from dpsim.accuracy.training.series import anchor_of, calibration_row
 from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.training.unscored import unscored
 from dpsim.cases.work import MOST_SPREAD, contended_between, spread_after
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused

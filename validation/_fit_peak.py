@@ -15,8 +15,9 @@ import numpy as np
 from dpsim.accuracy.scores import fitted_on
 from dpsim.accuracy.training.alike import like
 from dpsim.accuracy.training.scenarios import measured_case
-from dpsim.accuracy.training.series import calibration_row, unscored
+from dpsim.accuracy.training.series import calibration_row
 from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.training.unscored import unscored
 from dpsim.core.constants import Constant
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused

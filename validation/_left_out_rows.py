@@ -34,9 +34,9 @@ from dpsim.accuracy.training.series import (
     calibration_row,
     fabric_of,
     require_possible,
-    unscored,
 )
 from dpsim.accuracy.training.table import TrainingRow, read_table, series_of
+from dpsim.accuracy.training.unscored import unscored
 from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
 from dpsim.core import csvfile

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
-from dpsim.accuracy.training.series import unscored
 from dpsim.accuracy.training.table import TrainingRow, read_table, series_of
+from dpsim.accuracy.training.unscored import unscored
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate

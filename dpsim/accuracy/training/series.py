@@ -20,6 +20,7 @@ from dpsim.accuracy.training.feeds import assumes_time
 from dpsim.accuracy.training.possible import explained, is_possible, require_below_peak
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.training.unscored import unscored
 from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -31,11 +32,6 @@ from dpsim.predict.level import BeyondLoader, Level
 from dpsim.predict.peak import BeyondPeak
 from dpsim.predict.uncertainty import interval
 from dpsim.predict.widths import reference
-
-#: measurements more uncertain than this are reported, not scored [%]
-MAX_UNCERTAINTY = 5.0
-#: what tables flag as a collapse is a rate per GPU below this share of that at the count before
-COLLAPSED = 0.35
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ def play_series(rows: Sequence[TrainingRow], calibrate: str = "smallest") -> lis
     outcomes = []
     for row in anchors.rows:
         if row is anchors.first:
-            outcomes.append(_anchored(row, anchors.working))
+            outcomes.append(_anchored(row, anchors))
         elif anchors.working.failure:
             reason = f"its calibration row: {anchors.working.failure}"
             outcomes.append(TrainingOutcome(row.number, "refused", reason))
@@ -149,6 +145,14 @@ class Anchors:
         assert self.first is not None
         return platform_of(alike.like(self.first, self.rows)).readings
 
+    @property
+    def telling(self) -> tuple[MachineReading, ...]:
+        """Those that tell something; all where the usual one does."""
+        if not self.usual.failure:
+            return self.readings
+        known = (reading for reading in enumerate(self.readings) if not self._at(*reading).failure)
+        return tuple(reading for _, reading in known)
+
     def like(self, reading: MachineReading) -> Anchor:
         """The anchor under the reading that answers as `reading` does what both leave open."""
         if self.first is None:
@@ -193,17 +197,25 @@ def anchor_of(
     return Anchor(measured, found)
 
 
-def _anchored(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
+def _anchored(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:
+    anchor = anchors.working
     own = anchor.measured
     if own is None:
         return TrainingOutcome(row.number, "refused", anchor.failure)
     value = own.value(own.step_time)
     level = anchor.level.scale if anchor.level and not own.stand_in else None
+    notes = [*_fallen_back(anchors.readings, anchors.usual.failure), *own.notes]
     return TrainingOutcome(
-        row.number, "calibrated", "; ".join(own.notes), value, value, value, value,
-        strategy=own.strategy, fabric=fabric_of(own), anchored=True, machine=_machine(own),
-        level=level,
+        row.number, "calibrated", "; ".join(notes), value, value, value, value,
+        strategy=own.strategy, fabric=fabric_of(own), anchored=True,
+        machine=_machine(own, anchors.telling), level=level,
     )  # fmt: skip
+
+
+def _fallen_back(readings: Sequence[MachineReading], failure: str) -> list[str]:
+    """What to tell where the usual one of `readings` is not played, for its `failure`."""
+    label = readings[0].label or "the usual reading"
+    return [f"{label} is ruled out: {failure}"] if failure else []
 
 
 @dataclass(frozen=True)
@@ -273,7 +285,7 @@ def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
 
 def _predicted(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:
     found: list[PlayedReading] = []
-    failure = ""
+    failures: list[str] = []
     try:
         readings = platform_of(row).readings
     except Refused as error:
@@ -282,39 +294,41 @@ def _predicted(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:
         try:
             found.append(_played(row, reading, anchors.like(reading)))
         except (Refused, SimulationError, ValueError) as error:
-            failure = failure or str(error)
+            failures.append(str(error))
     if not found:
-        return TrainingOutcome(row.number, "refused", failure)
-    return _outcome(row, anchors.rows, found)
+        return TrainingOutcome(row.number, "refused", failures[0])
+    usual = found[0].reading is readings[0]
+    return _outcome(row, anchors.rows, found, [] if usual else _fallen_back(readings, failures[0]))
 
 
 def _outcome(
-    row: TrainingRow, rows: Sequence[TrainingRow], found: Sequence[PlayedReading]
+    row: TrainingRow, rows: Sequence[TrainingRow], found: Sequence[PlayedReading], told: list[str]
 ) -> TrainingOutcome:
     """One outcome of a row of `rows` out of those under each reading that could be played, the
-    usual one first."""
+    usual one first; `told` of those that could not."""
     here, base = found[0].here, found[0].base
     parts = [one.part(here) for one in found]
     time, (low, high) = mixture.point(parts), mixture.bounds(parts)
     ends = sorted((here.value(low), here.value(high)))
     unfit = unscored(row, rows)
     notes = [f"not scored: {unfit}"] if unfit else []
-    notes += [shortened.NOTE] if found[0].shortened else []
+    notes += [*told, *([shortened.NOTE] if found[0].shortened else [])]
     scored = None if unfit else _scored(here, base, time, (ends[0], ends[1]))
     return TrainingOutcome(
         row.number, "predicted", "; ".join([*notes, *here.notes]),
         here.value(here.step_time), here.value(time), ends[0], ends[1], found[0].bottleneck,
-        here.strategy, fabric_of(here), base is not None, scored, _machine(here, found),
+        here.strategy, fabric_of(here), base is not None, scored,
+        _machine(here, [one.reading for one in found], [part.value for part in parts]),
     )  # fmt: skip
 
 
-def _machine(here: MeasuredCase, found: Sequence[PlayedReading] = ()) -> str:
+def _machine(
+    here: MeasuredCase, readings: Sequence[MachineReading], times: Sequence[float] = ()
+) -> str:
     """The machine of a row in words, with all that is assumed of it and of the run."""
     topology = here.case.topology
     crossed = topology is not None and topology.nodes > 1
-    readings = tuple(one.reading for one in found) or platform_of(here.row).readings
-    times = [one.part(here).value for one in found]
-    return described(Platform(readings), times, crossed, here.told)
+    return described(Platform(tuple(readings)), times, crossed, here.told)
 
 
 def _since(here: MeasuredCase, base: MeasuredCase, case: Case, time: float) -> dict[str, Any]:
@@ -329,32 +343,6 @@ def _since(here: MeasuredCase, base: MeasuredCase, case: Case, time: float) -> d
         "linear": linear(here, base),
         "fullest": 1 if made_up(base.case.scenario.input) else None,
     }
-
-
-def unscored(row: TrainingRow, rows: Sequence[TrainingRow] = ()) -> str:
-    """Why the error of this row of the series `rows` says nothing; empty where it does."""
-    if row.text("quality") not in ("A", "B", ""):
-        return f"quality {row.text('quality')}"
-    if "superlinear" in row.text("notes").lower():
-        return "flagged superlinear"
-    if (row.get("rel_unc_pct") or 0.0) > MAX_UNCERTAINTY:
-        return f"measured to {row.get('rel_unc_pct')} % only"
-    if _fallen(row, rows):
-        return f"still below {COLLAPSED:.0%} of the rate before a flagged collapse"
-    return ""
-
-
-def _fallen(row: TrainingRow, rows: Sequence[TrainingRow]) -> bool:
-    """Whether `row` has the rate to which a smaller count of its series fell: a table compares
-    with the count before, and so flags the first of them only."""
-    sound, fell = 0.0, False
-    for one in sorted(rows, key=lambda one: one.gpus):
-        rate = (one.get("throughput_global") or 0.0) / one.gpus
-        fell = fell or "flag collapse" in one.text("notes").lower()
-        if one.number == row.number:
-            return fell and 0.0 < rate < COLLAPSED * sound
-        sound = sound if fell else rate
-    return False
 
 
 def _scored(

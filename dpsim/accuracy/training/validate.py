@@ -10,6 +10,7 @@ from typing import Any
 
 from dpsim._version import __version__
 from dpsim.accuracy.scores import ADDED, grouped, skill, summary
+from dpsim.accuracy.training.lost import lost_rows, told_of_lost
 from dpsim.accuracy.training.series import TrainingOutcome, play_series
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
 from dpsim.core import told
@@ -56,8 +57,12 @@ def validated_training(
     table = read_table(path)
     faulty = [TrainingOutcome(r.number, "refused", r.fault) for r in table.rows if r.fault]
     played = _play_all(table, calibrate, jobs, tell)
-    outcomes = sorted((*faulty, *played), key=lambda outcome: outcome.number)
-    return ValidatedTraining(table, tuple(outcomes), _document(table, outcomes, calibrate))
+    lost = lost_rows(table) if calibrate == "smallest" else {}
+    outcomes = [*faulty, *(told_of_lost(table, played, lost) if lost else played)]
+    outcomes.sort(key=lambda outcome: outcome.number)
+    document = _document(table, outcomes, calibrate)
+    document["warnings"] += [f"series {name[:60]}: {said}" for name, said in lost.items()]
+    return ValidatedTraining(table, tuple(outcomes), document)
 
 
 def _line(table: TrainingTable, outcome: TrainingOutcome) -> dict[str, Any]:
