@@ -292,6 +292,7 @@ REFUSED_NETWORKS: list[tuple[str, str]] = [
     ("-100 Gbit/s", "a negative rate"),
     ("9" * 60 + " Gbit/s", "more than the"),
     ("9" * 400 + " Gbit/s", "more than the"),
+    ("1 Mbit/s Ethernet", "less than the 0.01 of the slowest"),
     ("nan Gbit/s", "not written like 100 Gbit"),
     ("inf Gbit/s", "not written like 100 Gbit"),
     ("1e3 Gbit/s", "not written like 100 Gbit"),
@@ -448,6 +449,8 @@ def test_cards_without_peer_to_peer_go_through_the_host(accelerator: str, inside
 def test_a_total_does_not_hide_what_is_no_rate() -> None:
     for text, total, what in (
         ("8x HDR, GPUDirect off", 1600, "without GPUDirect"), ("8x HDR", 1e9, "more than the"),
+        ("8x HDR", 1e-9, "less than the 0.01 of the slowest"),
+        ("", 0.0, "less than the 0.01 of the slowest Ethernet; of one node it may be left out"),
     ):  # fmt: skip
         with pytest.raises(Refused, match=what):
             platform(accelerator=A100, gpus_per_node=8, inter_node=text, inter_gbits_s=total)

@@ -485,7 +485,7 @@ CONTRADICTING = [
     ({"throughput_global": 3000, "throughput_unit": "images/s"}, "throughput_global: 3000"),
     ({"unit": "images/s/GPU", "throughput_global": 6154.66}, "49237.3 of all"),
     ({"params_m": 2.5}, "params_m: 2.5 million are not the 25.56 of 'ResNet-50'"),
-    ({"params_m": 25557032}, "params_m: 2.5557e.07 million parameters are more than"),
+    ({"params_m": 25557032}, "params_m: 2.5557e.07 million parameters are not in the"),
     ({"strategy": "no DDP"}, "strategy 'no DDP' only says what it is not"),
     ({"strategy": "without DDP"}, "only says what it is not"),
     ({"strategy": "DDP + FSDP"}, "several strategies"),
@@ -2354,6 +2354,24 @@ def test_parameters_are_counted_in_millions(tmp_path: Path) -> None:
     for millions in (6_700_000_000, 6_700_000):
         with pytest.raises(Refused, match="params_m"):
             llama(tmp_path, model="GPT-3 6.7B", params_m=millions)
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ({"model": "GPT", "params_m": "1e-6"}, "params_m: 1e-06 million .* 0.001 to 20,000,000"),
+        ({"model": "GPT", "params_m": "0"}, "params_m: 0 million parameters are not in the 0.001"),
+        ({"model": "GPT-3 6.7B", "params_m": "0"}, "params_m: 0 million parameters are not in"),
+        ({"model": "GPT-3 6.7B", "params_m": "-3"}, "params_m: '-3' is not one number from 0 up"),
+        ({"model": "GPT 0.0001M", "params_m": ""}, "model: 0.0001 million .* not in the 0.001"),
+        ({"model": "GPT 90000B", "params_m": ""}, r"model: 9e\+07 million parameters are not in"),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_with_those_that_they_have(
+    tmp_path: Path, cells: dict[str, str], told: str
+) -> None:
+    with pytest.raises(Refused, match=told):
+        llama(tmp_path, **cells)
 
 
 def test_what_has_a_known_network_in_it_is_a_stand_in(tmp_path: Path) -> None:

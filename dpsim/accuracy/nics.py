@@ -30,6 +30,8 @@ _LEAST_OPEN = 100
 _EFFECTIVE = 0.9
 #: no GPU has more NICs beside it, and no node fewer places for them
 _NICS_EACH, _FEWEST = 2, 4
+#: rate of the slowest network [Gbit/s] (10BASE5, IEEE 802.3-1983)
+_SLOWEST = 0.01
 #: adapters that NCCL is told to use: one by its name, or several, which are counted by now
 _CHOSEN = re.compile(r"\bnccl_ib_hca ?= ?=?(?:mlx5_\d|(\d+)x)", re.IGNORECASE)
 
@@ -160,6 +162,9 @@ def _require_possible(
     most = _NICS_EACH * max(words.line_rates) * max(machine.gpus_per_node, _FEWEST)
     if whole > most:
         raise Refused(f"{whole:g} Gbit/s a node is more than the {most:g} any has", ("inter_node",))
+    if whole < _SLOWEST:
+        slow = f"less than the {_SLOWEST:g} of the slowest Ethernet; of one node it may be left out"
+        raise Refused(f"{whole:g} Gbit/s a node is {slow}", ("inter_node",))
     if told.total is not None or not told.asked:
         return
     if read.wrong:

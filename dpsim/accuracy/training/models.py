@@ -35,8 +35,8 @@ _VOCABULARY, _NEAR = 50257, 0.1
 _TOO_LARGE = 1.25
 #: tokens of a sequence of a large model where nobody says
 _LONG = 2048
-#: the most parameters that a model has
-_MOST = 2e13
+#: the least and the most parameters that a model has
+_COUNTS = (1e3, 2e13)
 #: tokens of the smallest and the largest vocabulary that a row may tell
 _ROWS = (1_000, 10_000_000)
 
@@ -69,9 +69,7 @@ def choose_model(
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
     words, plain = vocabulary().models, name.lower().strip()
-    if parameters and parameters > _MOST:
-        most = f"{parameters / 1e6:g} million parameters are more than any model has"
-        raise Refused(f"params_m: {most}; the column counts millions")
+    _require_count(parameters, "params_m")
     if named_with_experts(plain):
         require_possible(plain)
         data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)
@@ -92,6 +90,15 @@ def choose_model(
         found = _language(plain, name, parameters, sequence_length or usual, split, column)
         return found if sequence_length else _within_positions(found)
     return _network(plain, name, task, parameters)
+
+
+def _require_count(parameters: float | None, column: str) -> None:
+    least, most = (count / 1e6 for count in _COUNTS)
+    if parameters is not None and not least <= parameters / 1e6 <= most:
+        raise Refused(
+            f"{column}: {parameters / 1e6:g} million parameters are not in the {least:g} to "
+            f"{most:,.0f} million that models have; column params_m counts millions"
+        )
 
 
 def _counts_tokens(unit: str, spaced: str) -> bool:
@@ -215,6 +222,7 @@ def _language(
         return ModelChoice(shaped.data, True, assumed=shaped.notes)
     if not parameters:
         raise _unknown(name)
+    _require_count(parameters, "model")
     width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages, tensor)
     return ModelChoice(
         _transformer(width, blocks, _heads(width, tensor), tokens),

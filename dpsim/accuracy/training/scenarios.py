@@ -148,7 +148,9 @@ def _again(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, 
 def _training(row: TrainingRow) -> TrainingRow:
     """Raise Refused where a number of `row` is none, and where it is no training."""
     if (column := row.unclear()) is not None:
-        raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
+        cell = row.text(column)
+        accepted = " from 0 up" if cell.startswith("-") else ""
+        raise Refused(f"{column}: {cell[:60]!r} is not one number{accepted}")
     said = " | ".join(row.text(column) for column in ("task", "metric", "framework"))
     if vocabulary().tables.inference.search(said.lower()):
         raise Refused(
@@ -308,7 +310,7 @@ def padded(row: TrainingRow) -> bool:
 
 def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
     millions = row.get("params_m")
-    count = millions * 1e6 if millions else None
+    count = None if millions is None else millions * 1e6
     split = mesh.tensor, mesh.pipeline
     return choose_model(row.text("model"), row.text("task"), count, tokens, split, row.text)
 
