@@ -72,6 +72,28 @@ def test_a_strategy_that_names_adapters_alone_is_data_parallel(
 
 
 @pytest.mark.parametrize(
+    ("strategy", "rank", "targets"),
+    [
+        ("LoRA rank 8", 8, 4), ("LoRA r=8 alpha=32", 8, 4), ("LoRA (r=8, alpha=16)", 8, 4),
+        ("LoRA r64 a32", 64, 4), ("LoRA: lora_r=8 lora_alpha=32", 8, 4), ("LoRA rank64", 64, 4),
+        ("LoRA rank=8, alpha=32, dropout=0.05", 8, 4), ("QLoRA rank-64", 64, 4),
+        ("LoRA r=64, all linear layers", 64, 7), ("FSDP, LoRA r64", 64, 4),
+        ("LoRA alpha 32", 16, 4),  # which says nothing of their rank
+    ],
+)  # fmt: skip
+def test_a_strategy_tells_how_large_adapters_are(
+    tmp_path: Path, strategy: str, rank: int, targets: int
+) -> None:
+    found = measured(tmp_path, **LLAMA, strategy=strategy).data["model"]["adapters"]
+    assert (found["rank"], len(found["targets"])) == (rank, targets)
+
+
+def test_adapters_of_more_than_a_model_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="rank: 99999 is not in 1"):
+        measured(tmp_path, **LLAMA, strategy="DDP", strategy_detail="LoRA rank 99999")
+
+
+@pytest.mark.parametrize(
     "strategy",
     [
         "Full-parameter", "Full Fine-tune", "full finetuning", "SFT",
@@ -521,6 +543,23 @@ def test_blocks_of_which_some_compute_again_are_refused(tmp_path: Path, words: s
         with pytest.raises(Refused, match="a part of the blocks, is not played"):
             measured(tmp_path, **LLAMA, **{column: words})
     assert measured(tmp_path, **LLAMA, act_ckpt="full").data["recompute"] == "full"
+
+
+@pytest.mark.parametrize(
+    ("words", "recompute"),
+    [
+        ("full recompute, method=uniform, num layers=0", "none"),
+        ("recompute_num_layers 0", "none"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 0", "none"),
+        ("recompute: 0 of 32 layers", "none"), ("recompute 0%", "none"),
+        ("recompute-granularity selective, recompute-num-layers 0", "selective"),
+    ],
+)  # fmt: skip
+def test_no_block_that_computes_again_is_no_recomputation(
+    tmp_path: Path, words: str, recompute: str
+) -> None:
+    for column in ("strategy_detail", "act_ckpt"):
+        assert measured(tmp_path, **LLAMA, **{column: words}).data["recompute"] == recompute
 
 
 def test_a_kernel_that_is_named_beside_a_denied_one_counts(tmp_path: Path) -> None:

@@ -330,6 +330,7 @@ class Vocabulary:
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]
     recomputing: Words
+    recomputing_of_none: Words
     recomputing_some: Words
     no_recomputing: Words
     recompute: tuple[KeyRule, ...]

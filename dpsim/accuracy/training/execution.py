@@ -33,6 +33,8 @@ def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, An
     """What is computed again, as column act_ckpt says it, or where it is empty the strategy's
     words; appends to `notes` what is assumed."""
     stated = row.text("act_ckpt").lower()
+    if vocabulary().recomputing_of_none.search(stated or row.strategy_words):
+        stated = "selective" if "selective" in (stated or row.strategy_words) else "none"
     if some := vocabulary().recomputing_some.search(stated or row.strategy_words):
         raise Refused(
             f"act_ckpt: {some[0][:60]!r}, a part of the blocks, is not played; full, selective or "
