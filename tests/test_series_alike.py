@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from test_validate_training import write
 
+from dpsim.accuracy.training.scenarios import measured_case, platform_of
 from dpsim.accuracy.training.series import anchors_of, play_series
 from dpsim.accuracy.training.table import TrainingRow, read_table
 from dpsim.accuracy.training.validate import validated_training
@@ -63,7 +64,7 @@ def test_a_series_keeps_what_its_calibrated_run_keeps(tmp_path: Path) -> None:
 def test_a_batch_that_nobody_tells_is_one_of_three(
     tmp_path: Path, changes: dict[str, Any], readings: int
 ) -> None:
-    own = {"seq_len": 1024, "model": "gpt2-xl", "act_ckpt": "none", **changes}
+    own = {"seq_len": 1024, "model": "gpt2-large", "act_ckpt": "none", **changes}
     (found,) = play_series(series(tmp_path, {8: 90000.0}, **own), "none")
     assert found.status == "predicted"
     assert ("an eighth of the usual batch" in found.machine) == (readings == 3)
@@ -72,6 +73,31 @@ def test_a_batch_that_nobody_tells_is_one_of_three(
         assert found.low is not None and told.low is not None  # noqa: PT018
         assert 0.5 * told.low < found.low < 0.9 * told.low
         assert found.predicted == pytest.approx(told.predicted, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("cells", "usual"),
+    [
+        ({"model": "Llama-2-7B", "params_m": 6738}, 1), ({"model": "Llama-2-7B"}, 1),
+        ({"model": "GPT", "params_m": 6700}, 1), ({"model": "GPT 6.7B"}, 1),
+        ({"model": "GPT h4096 l32 a32"}, 1),  # whatever tells that a model is large
+        ({"model": "GPT", "params_m": 345}, 8), ({"model": "GPT 345M"}, 8),
+        ({"model": "gpt2-large", "seq_len": 1024}, 8),
+        ({"model": "resnet50", "unit": "images/s"}, 64),
+    ],
+)  # fmt: skip
+def test_a_batch_that_nobody_tells_has_a_sample_at_least(
+    tmp_path: Path, cells: dict[str, Any], usual: int
+) -> None:
+    """An eighth of a batch of one is that one again, which would count twice."""
+    (row,) = series(tmp_path, {8: 90000.0}, batch_per_gpu="", **cells)
+    found = platform_of(row).readings
+    batches = [measured_case(row, reading=one).data["batch"]["per_device"] for one in found]
+    weights = [one.weight for one in found]
+    if usual == 1:
+        assert (batches, weights) == ([1, 8], pytest.approx([2 / 3, 1 / 3]))
+    else:
+        assert (batches, weights) == ([usual, usual // 8, 8 * usual], [0.5, 0.25, 0.25])
 
 
 def test_readings_that_cannot_be_leave_the_others(tmp_path: Path) -> None:
@@ -143,6 +169,7 @@ def test_fine_tuning_of_which_nothing_is_told_may_compute_forward_again(
         assert kept.high == pytest.approx(found.high, rel=0.1)
 
 
+@pytest.mark.parametrize(
     ("roles", "first", "told", "status"),
     [
         (("calib", "predict"), "n/a", "line 2: value: 'n/a' is not a number; nothing is", None),

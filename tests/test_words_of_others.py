@@ -435,7 +435,7 @@ _DTYPE, _ALL = "if it ran in a faster dtype", "or is this the rate of all GPUs?"
     ("cells", "said", "unsaid"),
     [
         ({"batch_per_gpu": "", "value": "0.01", "unit": "s"},
-         ["the batch is not stated, and 8 per GPU is assumed"], [_DTYPE, _ALL]),
+         ["the batch is not stated, and 1 per GPU is assumed"], [_DTYPE, _ALL]),
         ({"batch_per_gpu": "8", "value": "0.1", "unit": "s"}, [_DTYPE], ["not stated", _ALL]),
         ({"value": "2000", "unit": "tokens/s/gpu"}, [_DTYPE, _ALL], ["not stated"]),
         ({"value": "2000", "unit": "tokens/s", "metric": "throughput per GPU"}, [_ALL], []),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.training.measured import samples_of_step
@@ -11,10 +12,10 @@ from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
+from dpsim.models.section import load, make
 
 #: batch per GPU where nothing is stated, and the parameters from which on a language model is large
-#: [millions]
-_BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
+_BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1e9
 #: how a note ends that tells a batch of which nothing is stated
 _ASSUMED = " per GPU is assumed"
 #: how far a rate times a step's time may be off whole samples of a replica: of itself, and samples
@@ -88,11 +89,15 @@ def _implied(micro_batches: float, notes: list[str]) -> int:
     return count
 
 
+def usual_batch(model: ModelChoice) -> int:
+    """The usual batch of a GPU that trains `model`."""
+    large = model.language and load(make(model.data, file=False), Path()).parameters > _LARGE
+    return _BATCH["large" if large else "sequence" if model.language else "image"]
+
+
 def _assumed_batch(row: TrainingRow, model: ModelChoice) -> float:
     """The usual batch of a GPU, as many times it as a reading of the row has."""
-    large = model.language and (row.get("params_m") or 0) > _LARGE
-    usual = _BATCH["large" if large else "sequence" if model.language else "image"]
-    return max(usual * float(row.text("times_usual_batch") or 1.0), 1.0)
+    return max(usual_batch(model) * float(row.text("times_usual_batch") or 1.0), 1.0)
 
 
 def _near(a: float, b: float) -> bool:

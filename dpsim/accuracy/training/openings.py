@@ -5,7 +5,7 @@ pipeline takes its batch.  Each is a question with named answers, as those of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dpsim.accuracy.platforms import MachineReading
@@ -19,12 +19,15 @@ from dpsim.accuracy.words import LikelyRun, OpenRun, vocabulary
 MOST = 12
 
 
-def with_run(row: TrainingRow, machines: Sequence[MachineReading]) -> tuple[MachineReading, ...]:
-    """Every one of `machines` with every answer to what `row` leaves open of its run."""
+def with_run(
+    row: TrainingRow, machines: Sequence[MachineReading], usual_batch: Callable[[], float]
+) -> tuple[MachineReading, ...]:
+    """Every one of `machines` with every answer to what `row` leaves open of its run; the
+    `usual_batch` of a GPU is asked for where its batch is open."""
     found = list(machines)
     for opening in vocabulary().runs:
         if _leaves_open(row, opening):
-            fitting = _fitting(row, opening)
+            fitting = _fitting(row, opening, usual_batch)
             if len(found) * len(fitting.answers) > MOST:
                 fitting = _usual(fitting)
             found = [_answered(one, fitting, name) for one in found for name in fitting.answers]
@@ -51,15 +54,19 @@ def _said(row: TrainingRow, columns: str) -> str:
     return " | ".join(row.text(column) for column in columns.split("|")).lower()
 
 
-def _fitting(row: TrainingRow, opening: OpenRun) -> OpenRun:
-    """`opening` with the answers whose micro-batches a replica's batch is a whole number of; with
-    the first one where none fits, which the mesh then refuses."""
+def _fitting(row: TrainingRow, opening: OpenRun, usual_batch: Callable[[], float]) -> OpenRun:
+    """`opening` with the answers whose micro-batches a replica's batch is a whole number of, and
+    those of a sample at least: an eighth of a batch of one is that one again.  With the first one
+    where none fits, which the mesh then refuses."""
     replicas = row.gpus // (row.count("tp") * row.count("pp") * row.count("cp")) or 1
     batch = (row.get("global_batch") or 0.0) / replicas
+    open_batch = any("times_usual_batch" in one.cells for one in opening.answers.values())
+    usual = usual_batch() if open_batch else 1.0
 
     def fits(answer: LikelyRun) -> bool:
         micro = answer.cells.get("batch_per_gpu")
-        return micro is None or (batch > 0 and batch % float(micro) == 0)
+        samples = usual * float(answer.cells.get("times_usual_batch", 1))
+        return samples >= 1 and (micro is None or (batch > 0 and batch % float(micro) == 0))
 
     kept = {name: answer for name, answer in opening.answers.items() if fits(answer)}
     first = dict(list(opening.answers.items())[:1])

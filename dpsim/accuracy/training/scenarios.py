@@ -16,7 +16,7 @@ from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platfo
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.adapters import adapted, beside_adapters
 from dpsim.accuracy.training.alike import RECOMPUTING
-from dpsim.accuracy.training.batches import batch_of, tokens_per_gpu
+from dpsim.accuracy.training.batches import batch_of, tokens_per_gpu, usual_batch
 from dpsim.accuracy.training.degrees import with_degrees
 from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
 from dpsim.accuracy.training.experts import routing_of, with_modules
@@ -352,11 +352,20 @@ def platform_of(row: TrainingRow) -> Platform:
             raise
         per_node = share  # no node of that accelerator has more
         found = _platform(row, per_node)
-    found = Platform(with_run(row, found.readings))
+    found = Platform(with_run(row, found.readings, lambda: _usual_batch(row)))
     if stated:
         return found
     assumed = f"{per_node} GPUs a node are assumed" if per_node > 1 else "1 GPU a node is assumed"
     return Platform(tuple(replace(r, notes=(assumed, *r.notes)) for r in found.readings))
+
+
+def _usual_batch(row: TrainingRow) -> float:
+    """The usual batch of a GPU that trains the model of `row`; one of any size where that cannot be
+    read, which is refused when it is played."""
+    with suppress(Refused):
+        whole = with_degrees(row, [])
+        return usual_batch(_model(whole, mesh_of(whole), []))
+    return math.inf
 
 
 def _platform(row: TrainingRow, per_node: int) -> Platform:
