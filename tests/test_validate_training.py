@@ -2398,6 +2398,40 @@ def test_rates_are_of_a_gpu_or_of_all(tmp_path: Path, unit: str, metric: str, va
     assert found.step_time == pytest.approx(64 * 8192 / 716_800, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("unit", "metric"),
+    [
+        ("% MFU", ""), ("MFU", ""), ("MFU (%)", ""), ("%", "MFU"),
+        ("%", "Model FLOPs utilization"), ("model flop utilisation %", ""),
+    ],
+)  # fmt: skip
+def test_utilisation_of_model_flop_tells_a_step(tmp_path: Path, unit: str, metric: str) -> None:
+    """42.7 % of the 312 TFLOP/s of an A100 are 133.224."""
+    own = {"accelerator": "A100-SXM4-80GB", "inter_node": "8x HDR InfiniBand", "step_time_s": None}
+    found = llama(tmp_path, **own, unit=unit, metric=metric, value=42.7)
+    rate = llama(tmp_path, **own, unit="TFLOP/s/GPU", value=133.224)
+    assert found.step_time == pytest.approx(rate.step_time)
+    assert found.value(2 * found.step_time) == pytest.approx(42.7 / 2)
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ({"unit": "MFU", "value": 0.427}, "0.427 may be a share; '% MFU' counts percent"),
+        ({"unit": "%", "metric": "scaling efficiency"}, "unit '%' is not known"),
+        ({"unit": "%", "metric": "GPU utilization"}, "unit '%' is not known"),
+        ({"unit": "% HFU"}, "unit '% HFU' is not known"),  # which has what is computed again
+        ({"unit": "% MFU", "precision": "FP8", "accelerator": "H100-SXM5-80GB"},
+         "which peak is not known in fp8; 'TFLOP/s/GPU' needs none"),
+    ],
+)  # fmt: skip
+def test_percent_of_something_else_tell_no_step(
+    tmp_path: Path, cells: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(Refused, match=told):
+        llama(tmp_path, **{"value": 42.7, "step_time_s": None, **cells})
+
+
 def test_a_time_that_is_no_steps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no time of a step"):
         llama(tmp_path, step_time_s=None, unit="s", metric="time per epoch", value=20)

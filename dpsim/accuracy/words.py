@@ -282,6 +282,7 @@ class TableWords:
     rates: dict[str, str]
     throughput: Words
     inference: Words
+    of_peak: Words
     per_gpu: Words
     of_all: Words
     other_times: Words

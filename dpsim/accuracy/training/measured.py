@@ -9,6 +9,7 @@ from dpsim.accuracy.training.execution import AGAIN, rate_has_again
 from dpsim.accuracy.training.table import AGREE, TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
 
 #: share of their peak below which a rate of FLOP is not that of all devices: who publishes FLOP/s
@@ -140,6 +141,13 @@ def length_of_step(row: TrainingRow, notes: list[str]) -> int | None:
 
 def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -> float:
     words = vocabulary().tables
+    if words.of_peak.search(unit.lower() if unit != "%" else f"% {row.text('metric').lower()}"):
+        return (
+            _share_of_peak(case, value, unit)
+            * _peak(case)
+            * row.gpus
+            / case.model.flop_per_sample()
+        )
     match = words.throughput.fullmatch(unit.lower())
     if match:
         per = row.gpus if _of_a_gpu(match, row) else 1
@@ -159,6 +167,21 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what in words.samples:
             return value * per
     raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")
+
+
+def _share_of_peak(case: Case, value: float, unit: str) -> float:
+    """The share of the peak that `value` tells as model FLOP utilisation.
+
+    Raises Refused where it may be a share or percent, and where nobody knows of which peak it is.
+    """
+    dtype = case.precision.compute
+    if "%" not in unit and value <= 1:
+        raise Refused(f"unit {unit!r}: {value:g} may be a share; '% MFU' counts percent")
+    if not _peak(case) or DTYPE_BYTES[dtype] < 2:  # of 8 bits some count it by the peak of 16
+        raise Refused(
+            f"unit {unit!r}: of which peak is not known in {dtype}; 'TFLOP/s/GPU' needs none"
+        )
+    return value / 100
 
 
 def _devices_of(row: TrainingRow, case: Case, rate: float) -> int:
