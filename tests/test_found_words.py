@@ -227,7 +227,7 @@ def test_a_rate_and_the_time_of_a_step_make_a_batch(tmp_path: Path) -> None:
     found = point(tmp_path, **said, gpus_per_node="", framework="MaxText")
     assert found.case.global_batch == 16 * 256
     odd = point(tmp_path, **{**said, "value": 1400.0}, gpus_per_node="", framework="MaxText")
-    assert odd.case.global_batch == 8 * 256  # no whole number: the usual batch is assumed
+    assert odd.case.global_batch == 256  # no whole number: the usual batch is assumed
 
 
 def test_what_has_no_room_is_computed_again_where_nothing_is_said(tmp_path: Path) -> None:

@@ -270,6 +270,9 @@ def test_a_part_of_a_number_is_no_size(name: str) -> None:
         ("Llama-2-7B heads=8", "of 8 heads, for that of its name has 32;"),
         ("Llama-3-8B, 4 kv heads", "of 4 heads of keys, for that of its name has 8;"),
         ("Llama-2-13B ffn=5120", "with feed-forward parts of width 5,120, for .* has 13,824"),
+        ("Mixtral-8x7B 4 experts", "of 4 experts, .* has 8; a shape, as in 'Llama-3 MoE 8 exp"),
+        ("Mixtral-8x7B top-1", "with 1 experts a token, for that of its name has 2;"),
+        ("Qwen3-30B-A3B num_experts=64", "of 64 experts, for that of its name has 128;"),
         ("GPT h1024 l24 a16 ffn=2048", "with feed-forward parts of width 2,048, .* has 4,096;"),
     ],
 )
@@ -282,7 +285,10 @@ def test_a_name_and_a_part_of_another_shape_are_refused(name: str, told: str) ->
     "name",
     [
         "llama-7b layers=32", "Llama-2-7B h4096 l32 a32", "BERT-Large n_layer=24 heads=16",
-        "Mixtral-8x7B, 8 kv heads", "gpt2-xl hidden=1600 ffn=6400", "Llama-2-13B ffn=13824",
+        "Mixtral-8x7B, 8 kv heads", "Mixtral-8x7B, 2 of 8 experts",
+        "DeepSeek-V3, 256 routed experts, 1 shared expert, 8 experts per token",
+        "Qwen3-30B-A3B, num_experts=128 num_experts_per_tok=8", "gpt2-xl hidden=1600 ffn=6400",
+        "Llama-2-13B ffn=13824",
         "Nemotron-4 340B ffn=73728",  # without gates
         "GPT h1024 l24 a16 ffn=4096", "BERT-Large seq=512 heads: 16",
     ],

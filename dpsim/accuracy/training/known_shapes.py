@@ -17,12 +17,18 @@ _KEYS = {
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "feed_forward": ("intermediate_size", "moe_intermediate_size", "ffn_dim", "d_ff"),
+    "experts": ("num_local_experts", "n_routed_experts", "num_experts"),
+    "experts_per_token": ("num_experts_per_tok",),
 }
 #: how a part is told
 _WORDS = {
     "blocks": "of {} blocks", "width": "of width {}", "heads": "of {} heads",
     "kv_heads": "of {} heads of keys", "feed_forward": "with feed-forward parts of width {}",
+    "experts": "of {} experts", "experts_per_token": "with {} experts a token",
 }  # fmt: skip
+
+#: shapes that are accepted, without experts and with them
+_EXAMPLES = ("'gpt h4096 l32 a32'", "'Llama-3 MoE 8 experts top-2'")
 
 
 def configuration_of(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,13 +50,14 @@ def require_shape(plain: str, data: Mapping[str, Any]) -> None:
     which it stands, has otherwise."""
     own = _parts(data)
     for part, told in told_parts(plain).items():
-        other = next((n for n in sorted(told) if own[part] and n not in own[part]), None)
+        known = own.get(part, set())
+        other = next((n for n in sorted(told) if known and n not in known), None)
         if other is not None:
             said = _WORDS[part].format(f"{other:,}")
             raise Refused(
                 f"model: {plain[:60]!r} is no model {said}, for that of its name has "
-                f"{' or '.join(f'{n:,}' for n in sorted(own[part]))}; a shape, as in "
-                "'gpt h4096 l32 a32', is accepted"
+                f"{' or '.join(f'{n:,}' for n in sorted(known))}; a shape, as in "
+                f"{_EXAMPLES['experts' in part]}, is accepted"
             )
 
 
