@@ -194,6 +194,22 @@ def test_a_series_tells_which_faulty_row_it_would_be_calibrated_on(
     assert told in warnings
 
 
+@pytest.mark.parametrize(
+    ("roles", "warned"),
+    [
+        (("predict", "predict"), True), (("baseline", "scaled"), True), (("", ""), False),
+        (("Calibration", "predict"), False), (("absolute", "absolute"), False),
+    ],
+)  # fmt: skip
+def test_a_series_whose_roles_calibrate_nothing_is_warned_of(
+    tmp_path: Path, roles: tuple[str, str], warned: bool
+) -> None:
+    rows = [(*LLAMA.values(), n, n * 1900, role) for n, role in zip((8, 16), roles, strict=True)]
+    table = write(tmp_path / "t.csv", rows, (*LLAMA, "total_gpus", "value", "role"))
+    warnings = " ".join(validated_training(table).document["warnings"])
+    assert ("1 series whose rows have roles, none of them calib (line 2)" in warnings) == warned
+
+
 def test_a_table_that_calibrates_nothing_has_lost_nothing(tmp_path: Path) -> None:
     rows = [(*LLAMA.values(), gpus, value) for gpus, value in ((8, "n/a"), (16, "30000"))]
     table = write(tmp_path / "t.csv", rows, (*LLAMA, "total_gpus", "value"))

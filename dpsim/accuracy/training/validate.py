@@ -11,7 +11,7 @@ from typing import Any
 from dpsim._version import __version__
 from dpsim.accuracy.scores import ADDED, grouped, skill, summary
 from dpsim.accuracy.training.lost import lost_rows, told_of_lost
-from dpsim.accuracy.training.series import TrainingOutcome, play_series
+from dpsim.accuracy.training.series import TrainingOutcome, calibration_row, play_series
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
 from dpsim.core import told
 from dpsim.core.presented import Presented
@@ -60,8 +60,7 @@ def validated_training(
     lost = lost_rows(table) if calibrate == "smallest" else {}
     outcomes = [*faulty, *(told_of_lost(table, played, lost) if lost else played)]
     outcomes.sort(key=lambda outcome: outcome.number)
-    document = _document(table, outcomes, calibrate)
-    document["warnings"] += [f"series {name[:60]}: {said}" for name, said in lost.items()]
+    document = _document(table, outcomes, calibrate, lost)
     return ValidatedTraining(table, tuple(outcomes), document)
 
 
@@ -86,7 +85,7 @@ def _play_all(
 
 
 def _document(
-    table: TrainingTable, outcomes: Sequence[TrainingOutcome], calibrate: str
+    table: TrainingTable, outcomes: Sequence[TrainingOutcome], calibrate: str, lost: dict[str, str]
 ) -> dict[str, Any]:
     scored = [o.scored for o in outcomes if o.scored is not None and o.anchored]
     absolute = [o.scored for o in outcomes if o.scored is not None and not o.anchored]
@@ -113,6 +112,7 @@ def _document(
         "warnings": [
             *table.warnings,
             *_alone(table, calibrate),
+            *(_uncalibrated(table, lost) if calibrate == "smallest" else ()),
             *_doubted(table, outcomes),
             *_far_off(table, outcomes),
         ],
@@ -129,6 +129,25 @@ def _alone(table: TrainingTable, calibrate: str) -> Iterable[str]:
             "predict there; rows of one series share a series_id (without the column: source, "
             "model, task, framework, strategy, precision, unit and machine), or take --calibrate "
             "none"
+        )
+
+
+def _uncalibrated(table: TrainingTable, lost: dict[str, str]) -> Iterable[str]:
+    """A warning for each series that has `lost` its calibration row, and one that names those whose
+    roles say that there is none, though they are to be predicted."""
+    yield from (f"series {name[:60]}: {said}" for name, said in lost.items())
+    found = [
+        rows[0]
+        for name, rows in table.series.items()
+        if name not in lost and calibration_row(rows) is None
+        if any(row.text("role").lower() not in ("", "absolute") for row in rows)
+    ]
+    if found:
+        lines = ", ".join(f"line {row.line}" for row in found[:_NAMED])
+        yield (
+            f"{len(found)} series whose rows have roles, none of them calib "
+            f"({lines}{', …' * (len(found) > _NAMED)}): nothing is calibrated there; without roles "
+            "the smallest count is"
         )
 
 
