@@ -2329,6 +2329,23 @@ def test_a_part_that_is_computed_again_is_refused(tmp_path: Path) -> None:
             llama(tmp_path, act_ckpt=text)
 
 
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ({"batch_per_gpu": 1, "batch_unit": "tokens"}, "batch_per_gpu: '1' is less than a sample"),
+        ({"batch_per_gpu": "", "global_batch": "64 tokens"}, "global_batch: '64 tokens' is less"),
+        ({"batch_per_gpu": 0.001}, "batch_per_gpu: '0.001' is less than a sample of all ranks"),
+    ],
+)
+def test_a_batch_of_less_than_a_sample_is_refused(
+    tmp_path: Path, cells: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(Refused, match=told):
+        llama(tmp_path, **cells)
+    whole = llama(tmp_path, batch_per_gpu=8192 / 64, batch_unit="tokens")
+    assert whole.case.global_batch == 1
+
+
 def test_batches_in_tokens_and_implied_micro_batches(tmp_path: Path) -> None:
     for cells in ({"global_batch": "524288 tokens"}, {"global_batch": 524288, "batch_unit": "tok"}):
         assert llama(tmp_path, batch_per_gpu=None, **cells).case.global_batch == 64

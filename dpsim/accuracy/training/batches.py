@@ -56,8 +56,11 @@ def batch_of(
             batch = None
     if batch is not None and batch == int(batch) and batch >= 1:
         return {"per_device": int(batch), "accumulation": accumulation}
-    samples = round(total if total is not None else (batch or 0) * accumulation * gpus)
-    return {"global": max(samples, 1), "accumulation": accumulation}
+    made = total if total is not None else (batch or 0) * accumulation * gpus
+    if not _near(made, 1) and made < 1:
+        column = "global_batch" if total is not None else "batch_per_gpu"
+        raise Refused(f"{column}: {row.text(column)[:60]!r} is less than a sample of all ranks")
+    return {"global": round(made), "accumulation": accumulation}
 
 
 def assumed_batch(notes: Iterable[str]) -> str:
