@@ -78,9 +78,9 @@ def test_pixels_are_read(name: str, task: str, pixels: int | None) -> None:
 
 
 def test_a_length_that_nobody_says_has_positions() -> None:
-    """GPT-2 XL has 1,024."""
+    """GPT-2 XL has 1,024; Llama 3 was trained on 8,192."""
     assert chosen("GPT-2 XL")["sequence_length"] == 1024
-    assert chosen("Llama-3.2-3B")["sequence_length"] == 2048
+    assert chosen("Llama-3.2-3B")["sequence_length"] == 8192
 
 
 def test_what_nobody_knows_is_refused() -> None:

@@ -107,7 +107,8 @@ def test_words_are_taken_for_tokens(tmp_path: Path) -> None:
         ({"framework": "HF transformers, foak-fast-kernels"}, None),
         ({"framework": "Hugging Face Trainer, DeepSpeed"}, None),
         ({"framework": "PyTorch 2.2", "model": "GPT-2 (h1024 L24 a16)"}, {"compile": False}),
-        ({"framework": "PyTorch 2.2", "model": "GPT 1.3B"}, None),
+        ({"framework": "PyTorch 2.2", "model": "GPT 1.3B"}, {"compile": False}),
+        ({"framework": "PyTorch 2.2", "model": "T5 1.3B"}, None),
     ],
 )
 def test_plain_modules_run_one_by_one_where_their_shape_is_known(
@@ -258,7 +259,7 @@ def test_cp_is_context_parallelism_beside_zero_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "use_recompute: 0", "use_activation_checkpointing=no", "user default", "used in MLP only",
+        "use_recompute: some", "user default", "used in MLP only",
         "with 50% of layers", "use 4 of 32 layers", "with offload", "uniform, 2 layers of 32",
         "mlp", "moe, mlp", "shared_experts",
     ],

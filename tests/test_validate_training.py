@@ -2598,6 +2598,8 @@ def test_kernels_are_fused_where_notes_or_a_library_say_so(
     [
         ("use_gradient_checkpointing True (template command)", "full"),
         ("use_gradient_checkpointing False", "none"),
+        ("use_recompute: 0", "none"),
+        ("use_activation_checkpointing=no", "none"),
         ("gradient_checkpointing: true", "full"),
     ],
 )
