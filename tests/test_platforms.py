@@ -407,6 +407,26 @@ def test_what_is_not_known_is_refused(accelerator: str, gpus: int, fabric: str, 
 
 
 @pytest.mark.parametrize(
+    ("accelerator", "reason"),
+    [
+        ("Aurora (6 GPU cards / 12 tiles per node)", "Intel's Data Center GPU Max"),
+        ("Habana HL-225", "Gaudi"), ("Ascend 910B", "Ascend"), ("D910", "Ascend"),
+        ("trn1.32xlarge", "Trainium"), ("inf2.48xlarge", "Inferentia"), ("v3-8", "TPU v2 and v3"),
+        ("Cloud TPU", "TPUs of which no version is told"), ("TPU pod", "TPUs of which no version"),
+        ("MI300A", "MI300A"), ("El Capitan", "MI300A"), ("Graphcore IPU-POD16", "IPUs"),
+        ("Frontera", "Quadro RTX 5000"), ("Piz Daint", "Aries"),
+        ("Jean Zay", "several kinds"), ("ABCI", "several kinds"), ("NCSA Delta", "several kinds"),
+        ("DGX-1", "several kinds"), ("p2.16xlarge, 16 V100", "hold K80s"),
+        ("AMD Polaris", "no accelerator known"), ("Tesla P4", "no accelerator known"),
+        ("CPUs of Frontier", "no accelerator known"),
+    ],
+)  # fmt: skip
+def test_a_name_that_tells_no_accelerator_is_refused_by_it(accelerator: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        platform(accelerator=accelerator, gpus_per_node=4)
+
+
+@pytest.mark.parametrize(
     ("machine", "fabric", "said", "gbits", "kind", "latency"),
     [
         ("LUMI (host memory MPI)", "cpu_slingshot", "", 200, "slingshot", None),
@@ -479,6 +499,19 @@ def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None
         ("p5.48xlarge", "h100-sxm"), ("p6-b200.48xlarge", "b200"), ("a3-megagpu-8g", "h100-sxm"),
         ("a2-ultragpu-8g", "a100-sxm-80gb"), ("p4d.24xlarge", "a100-sxm-40gb"),
         ("Standard_NC96ads_A100_v4", "a100-pcie-80gb"), ("g2-standard-48", "l4"),
+        ("p3.8x (AWS)", "v100-sxm2-16gb"), ("AWS P2.16xlarge (8 GPUs used)", "k80-gk210"),
+        ("p3dn.24xl", "v100-sxm2-32gb"), ("AWS p4d", "a100-sxm-40gb"), ("p5 instances", "h100-sxm"),
+        ("p5en", "h200"), ("G4dn.12x", "t4"), ("g6e", "l40s"), ("GCP A3 Mega VMs", "h100-sxm"),
+        ("Standard_ND40rs_v2", "v100-sxm2-32gb"), ("Standard_ND96asr_v4", "a100-sxm-40gb"),
+        # and other machines with a name of their own
+        ("Cori GPU", "v100-sxm2-16gb"), ("ThetaGPU", "a100-sxm-40gb"), ("DGX-1V", "v100-sxm2-16gb"),
+        ("Summit", "v100-sxm2-16gb"), ("Longhorn (TACC)", "v100-sxm2-16gb"),
+        ("Marconi100", "v100-sxm2-16gb"), ("SDSC Expanse", "v100-sxm2-32gb"),
+        ("Perlmutter", "a100-sxm-40gb"), ("JUWELS Booster", "a100-sxm-40gb"),
+        ("Karolina", "a100-sxm-40gb"), ("Selene", "a100-sxm-80gb"), ("Leonardo", "a100-sxm-80gb"),
+        ("MareNostrum 5", "h100-sxm-64gb"), ("TSUBAME4.0", "h100-sxm-94gb"), ("ABCI 3.0", "h200"),
+        ("JUPITER", "gh200-96gb"), ("Isambard-AI", "gh200-96gb"), ("LUMI-G", "mi250x"),
+        ("OLCF Frontier", "mi250x"), ("TSUBAME 3.0", "p100-sxm2-16gb"),
     ],
 )  # fmt: skip
 def test_accelerators_by_name(accelerator: str, device: str) -> None:
@@ -561,7 +594,7 @@ def test_an_unknown_accelerator_is_told_its_neighbours() -> None:
         platform(accelerator="GeForce RTX 5095", gpus_per_node=4)
 
 
-@pytest.mark.parametrize("name", ["AMD Radeon Graphics", "NVIDIA Graphics Device", "Cerebras WSE"])
+@pytest.mark.parametrize("name", ["AMD Radeon Graphics", "NVIDIA Graphics Device", "Tachyum Prodigy"])
 def test_an_accelerator_unlike_any_is_told_none(name: str) -> None:
     """A Titan is no neighbour of a Radeon: a wrong name is worse than none."""
     with pytest.raises(Refused, match=r", nor one like it$"):

@@ -378,7 +378,8 @@ def test_models_are_known_by_their_usual_names(tmp_path: Path, model: str, milli
         ("g5.12xlarge", 8, 2, 4), ("A10G (g5.12xlarge)", 32, 8, 4), ("g5.xlarge", 4, 4, 1),
         ("g4dn.12xlarge", 8, 2, 4), ("p3.8xlarge", 16, 4, 4), ("p3.16xlarge", 16, 2, 8),
         ("a2-highgpu-4g", 16, 4, 4), ("Standard_NC24ads_A100_v4", 2, 2, 1),
-        ("g5.48xlarge", 16, 2, 8),
+        ("g5.48xlarge", 16, 2, 8), ("p3.8x (AWS)", 16, 4, 4), ("AWS P2.16xlarge", 32, 2, 16),
+        ("Summit", 12, 2, 6), ("Perlmutter", 8, 2, 4), ("Cori GPU", 16, 2, 8), ("Vista", 4, 4, 1),
     ],
 )  # fmt: skip
 def test_machines_of_clouds_have_the_gpus_of_their_size(
