@@ -364,12 +364,39 @@ def test_flop_rates_of_all_that_no_device_is_idle_for_are_of_one(tmp_path: Path)
     [
         ("DeiT ViT-B_16_224", 86.6), ("distilbert", 66), ("bigcode/gpt_bigcode-santacoder", 1125),
         ("starcoderbase", 15_500), ("aquila2_7b", 7000),
+        # by their published shapes
+        ("Gemma 2B", 2506), ("gemma-7b-it", 8538), ("Gemma 2 9B", 9242), ("gemma-2-27b", 27_227),
+        ("Gemma 3 4B", 3880), ("OLMo-1B", 1177), ("OLMo-2-1124-7B", 7299), ("OLMo 3 7B", 7298),
+        ("SmolLM-135M", 134.5), ("SmolLM2 1.7B", 1711), ("SmolLM3-3B", 3075), ("Yi-1.5-9B", 8829),
+        ("Yi 34B chat", 34_389), ("Baichuan2-7B", 7506), ("InternLM2.5-7B", 7738),
+        ("StableLM 2 1.6B", 1644), ("phi-1.5", 1418), ("Phi-2", 2780), ("phi-4-mini", 3836),
+        ("Qwen1.5-4B-Chat", 3950), ("Qwen-14B", 14_167), ("Qwen2.5-Coder-7B-Instruct", 7616),
+        ("granite-3.1-8b-instruct", 8171), ("granite-3b-code-base", 3481), ("StarCoder2-3B", 3030),
+        ("Vicuna-13B v1.5", 13_016), ("LLaMA 33B", 32_529), ("CodeLlama-34b", 33_744),
+        ("OpenLLaMA v2 3B", 3426), ("deepseek-coder-6.7b", 6740), ("DeepSeek LLM 7B", 6910),
+        ("DeepSeek-R1-Distill-Llama-8B", 8030), ("zephyr-7b-beta", 7242), ("GLM-4-9B", 9400),
+        ("Mistral Nemo 12B", 12_248), ("Solar 10.7B", 10_731), ("Pythia 410M", 405),
+        ("EleutherAI/pythia-1.4b-deduped", 1415), ("dolly-v2-3b", 2775), ("OPT-6.7B", 6658),
+        ("bloom-1b7", 1722), ("GPT-Neo 2.7B", 2651), ("GPT-2 (small) replication", 124.4),
+        ("distilgpt2", 82), ("GPT-2 1.5B", 1558), ("roberta-base", 125), ("xlm-roberta-base", 278),
+        ("ESM2 650M", 651), ("esm2_t33_650M_UR50D", 651), ("BERT (XNLI fine-tune)", 109.5),
+        ("T5-3B", 2852), ("flan-t5-base", 247.6), ("T5 v1.1 XL", 2850), ("whisper small", 240.6),
     ],
 )  # fmt: skip
 def test_models_are_known_by_their_usual_names(tmp_path: Path, model: str, million: float) -> None:
     cells = {**LLAMA, "model": model, "seq_len": "512", "accelerator": "H200"}
     case = Case(load(measured(tmp_path, **cells).data, tmp_path, "test").scenario, tmp_path)
     assert case.model.parameters == pytest.approx(million * 1e6, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "model", ["paligemma-3b", "Qwen-VL", "mt5-base", "Phi-3-vision", "OLMo (size not stated)"]
+)
+def test_models_that_have_a_known_name_in_theirs_are_no_such_model(
+    tmp_path: Path, model: str
+) -> None:
+    with pytest.raises(Refused, match="is not known and its parameters are not stated"):
+        measured(tmp_path, **{**LLAMA, "model": model, "params_m": "", "unit": "s"})
 
 
 @pytest.mark.parametrize(

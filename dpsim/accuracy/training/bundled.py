@@ -16,10 +16,13 @@ from dpsim.models.named import load_named, model_names
 _APART = 1.3
 #: what a name may begin with, its publisher, and end with, how its weights are stored and the usual
 #: pixels
-_AROUND = re.compile(r"^(?:[\w.-]+/|meta[- ]|facebook[- ]|google[- ])|[- ](?:hf|base)$|[-_]224$")
+_AROUND = re.compile(
+    r"^(?:[\w.-]+/|meta[- ]|facebook[- ]|google[- ]|openai[- ])"
+    r"|(?:[-_ ](?:hf|base|chat|instruct|it|deduped))+$|[-_]224$"
+)
 
 #: what tells a size in a name
-_SIZED = re.compile(r"\d|-large$|^(?:convnext|swin)_")
+_SIZED = re.compile(r"\d|-large$|^(?:convnext|swin)_|^whisper-")
 #: how alike in spelling names are that are proposed, and how many of them
 _ALIKE, _MOST = 0.6, 3
 
@@ -57,7 +60,7 @@ def _own(name: str) -> str | None:
 @cache
 def _names() -> dict[str, str]:
     """Names by their letters and figures.  Those without a size, in figures or in the words that
-    ConvNeXt and Swin have for theirs, are of families;
+    ConvNeXt, Swin and Whisper have for theirs, are of families;
     detectors are left to stand-ins, which are nearer (MLPerf's runs of 8 to 128 GPUs): images
     differ from rank to rank, which their models leave out."""
     sized = (name for name in model_names() if _SIZED.search(name))
