@@ -35,8 +35,9 @@ def test_what_is_bundled_is_found(name: str, bundled: str) -> None:
 
 def test_another_number_of_parameters_is_another_model() -> None:
     """GPT-2 of 1.5 billion is no small one, and is played by its size; 13 is not 1.3."""
-    for name in ("OPT-13B", "facebook/opt-13b", "Qwen 25 7b"):
+    for name in ("OPT-175B", "Qwen 25 7b"):
         assert chosen(name)["name"] == "transformer"
+    assert chosen("facebook/opt-13b")["huggingface"] == "opt-13b"
     assert chosen("GPT-2", parameters=1.24e8)["huggingface"] == "gpt2"
     assert chosen("GPT-2", parameters=1.5e9)["name"] == "transformer"
 
@@ -48,10 +49,55 @@ def test_shapes_that_are_published() -> None:
 
 @pytest.mark.parametrize(
     ("name", "millions"),
-    [("SSD300", 22.9), ("GNMT", 161), ("RetinaNet R50-FPN", 34.01), ("Mask R-CNN", 44.4)],
-)
+    [
+        ("SSD300", 22.9), ("GNMT", 161), ("RetinaNet R50-FPN", 34.01), ("Mask R-CNN", 44.4),
+        ("Mask R-CNN R-50-FPN 1x", 44.4), ("Mask RCNN (ResNet-50)", 44.4),
+        ("Mask R-CNN X-101-32x8d-FPN 1x", 107.63), ("Faster R-CNN R-101-FPN", 60.75),
+        ("Faster R-CNN Res-101", 47.5), ("Faster R-CNN VGG-16", 137.1), ("SSD300 VGG16", 35.64),
+        ("DETR R50", 41), ("Deformable DETR R50", 40), ("yolov3-spp.cfg 416", 63),
+        ("YOLOv3", 61.9), ("yolov3-tiny", 8.8), ("YOLOv5s", 7.2), ("yolov8x", 68.2),
+        ("PSPNet50 ADE20K 473x473", 49.1), ("DeepLabv3 ResNet-101", 61), ("FCN ResNet-50", 35.32),
+        ("SE-ResNeXt50", 27.56), ("RegNetY-16GF", 83.59), ("EfficientNetV2-S", 21.46),
+        ("Inception-v4", 42.68), ("Swin-L", 196.53), ("ResNet-110", 1.7), ("IResNet-50", 43.59),
+        ("StyleGAN2 config-f 1024x1024", 59.38), ("StyleGAN2-ADA cfg=auto 1024x1024", 57.81),
+        ("BigGAN 128", 158.42), ("CLIP ViT-B/32", 151.28), ("wav2vec 2.0 base", 95),
+        ("Conformer-L", 118.8), ("MoCo ResNet-50", 25.56),
+    ],
+)  # fmt: skip
 def test_sizes_that_need_not_be_stated(name: str, millions: float) -> None:
-    assert chosen(name)["parameters"] == millions * 1e6
+    found = chosen(name)
+    assert (found["name"], found["parameters"]) == ("scaled", pytest.approx(millions * 1e6))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "IResNet-50 (arcface_torch, 618K classes)", "ResNet-50 ArcFace, 1 Million identities",
+        "AlexNet-like CNN", "DETR", "DeepLabv3", "SSD512", "MAE ViT-L", "DINO ViT-small/16",
+        "AmoebaNet-D (18, 256)", "Conformer", "wav2vec2", "Transformer En-de", "StyleGAN2 256x256",
+        "Levenshtein transformer", "yolov3-mobilenet", "Stable Diffusion", "ResNeXt-101", "DLRM",
+    ],
+)  # fmt: skip
+def test_sizes_that_a_name_leaves_open_are_asked_for(name: str) -> None:
+    with pytest.raises(Refused, match="is not known and its parameters are not stated"):
+        chosen(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("ViT-S/16", {"hidden": 384}), ("DeiT-Ti", {"hidden": 192}),
+        ("vit_base", {"name": "vit_b_16"}),
+        ("HuggingFace ViT-Base", {"name": "vit_b_16"}), ("ViT Large", {"name": "vit_l_16"}),
+        ("ViT-L/16 384x384", {"image_size": 384}), ("ConvNeXt-T", {"variant": "tiny"}),
+        ("SiT-XL/2", {"name": "dit", "variant": "XL"}), ("ResNeXt50", {"group_width": 4}),
+        ("WRN-50-2", {"name": "wide_resnet50_2"}), ("ResNet 50 v1.5", {"name": "resnet50"}),
+        ("CLIP ViT-L/14", {"huggingface": "clip-vit-large-patch14"}),
+        ("SD3 Medium", {"huggingface": "stable-diffusion-3-medium"}),
+    ],
+)  # fmt: skip
+def test_image_networks_by_what_their_papers_call_them(name: str, keys: dict[str, Any]) -> None:
+    assert keys.items() <= chosen(name).items()
 
 
 def test_sizes_of_translators() -> None:

@@ -2398,7 +2398,7 @@ def test_what_has_a_known_network_in_it_is_a_stand_in(tmp_path: Path) -> None:
     for name in ("Wide ResNet-50-8", "DETR (ResNet-50 backbone)"):
         with pytest.raises(Refused, match="column params_m would tell"):
             llama(tmp_path, model=name, seq_len=None, params_m=None)
-    for name in ("Gemma 2 9B", "Granite", "Mamba"):
+    for name in ("Gemma", "Granite", "Mamba"):
         assert llama(tmp_path, model=name, params_m=9000).data["model"]["name"] == "transformer"
 
 
@@ -2514,6 +2514,8 @@ def test_longer_texts_than_a_known_model_has_positions_for_are_those_of_a_decode
     longer = point(tmp_path, **row, seq_len="2048").data["model"]
     assert (longer["hidden"], longer["blocks"], longer["heads"]) == (1024, 24, 16)
     assert longer["sequence_length"] == 2048
+    said = point(tmp_path, **{**row, "model": "GPT-2 (medium), ours"}, seq_len="2048")
+    assert said.data["model"] == longer
 
 
 @pytest.mark.parametrize(

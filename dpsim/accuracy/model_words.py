@@ -57,6 +57,15 @@ class FewBitsWords:
 
 
 @record
+class CountedModel(Named):
+    """A model whose parameters no table needs to state, in millions, by its words; not with those
+    of `unless`."""
+
+    millions: float
+    unless: Words | None = None
+
+
+@record
 class ModelWords:
     """Names of models, and what tells how many parameters and which samples they have."""
 
@@ -100,3 +109,4 @@ class ModelWords:
     millions: dict[str, float]
     lengths: dict[str, Words]
     decoders: Words
+    counted: tuple[CountedModel, ...]

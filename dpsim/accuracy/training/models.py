@@ -39,6 +39,8 @@ _LONG = 2048
 _COUNTS = (1e3, 2e13)
 #: tokens of the smallest and the largest vocabulary that a row may tell
 _ROWS = (1_000, 10_000_000)
+#: decoders that have learned positions for so many tokens
+_POSITIONED = ("gpt2", "opt-")
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,9 @@ def choose_model(
         if not note:
             require_whole(plain, found)
         return found
-    for keys, _ in told(words.images, plain, column):
-        return ModelChoice(_in_pixels(keys, f"{plain} {task.lower()}"), False)
+    for keys, more in told(words.images, plain, column):
+        data = _in_pixels(keys, f"{plain} {task.lower()}")
+        return ModelChoice(data, False, assumed=tuple(more))
     bare = words.pixels.sub("", plain).strip(" ,;()")
     if own := bundled(bare, parameters or stated_size(plain), sequence_length):
         return _by_name(*own, sequence_length, f"{plain} {task.lower()}")
@@ -87,7 +90,8 @@ def choose_model(
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain) or size(bare)
         usual = _length(parameters, plain)
-        found = _language(plain, name, parameters, sequence_length or usual, split, column)
+        length = (sequence_length or usual, sequence_length or 0)
+        found = _language(plain, name, parameters, length, split, column)
         return found if sequence_length else _within_positions(found)
     return _network(plain, name, task, parameters)
 
@@ -160,7 +164,8 @@ def _network(plain: str, name: str, task: str, parameters: float | None) -> Mode
     words = vocabulary().models
     small = not words.larger.search(plain)  # what is around the network in it has few parameters
     part = next((r for r in words.images if small and r.words.search(plain)), None)
-    count = parameters or _known(str(part.keys["name"]) if part else plain)
+    known = _known(plain) or (_known(str(part.keys["name"])) if part else None)
+    count = parameters or known
     if not count:
         raise _unknown(name)
     sample = "sequence" if words.no_images.search(f"{plain} {task.lower()}") else "image"
@@ -173,7 +178,12 @@ def _network(plain: str, name: str, task: str, parameters: float | None) -> Mode
 
 def _known(name: str) -> float | None:
     """The parameters of a model of which no table needs to state them."""
-    millions = vocabulary().models.millions.get(re.sub(r"[^a-z0-9]", "", name))
+    words = vocabulary().models
+    millions = words.millions.get(re.sub(r"[^a-z0-9]", "", name))
+    if millions is None:
+        found = (one for one in words.counted if one.words.search(name))
+        right = (one for one in found if not (one.unless and one.unless.search(name)))
+        millions = next((one.millions for one in right), None)
     return millions * 1e6 if millions else None
 
 
@@ -198,12 +208,16 @@ def _stated_sizes(plain: str) -> list[float]:
 
 
 def _language(
-    plain: str, name: str, parameters: float | None, tokens: int, split: tuple[int, int],
-    column: Callable[[str], str],
+    plain: str, name: str, parameters: float | None, length: tuple[int, int],
+    split: tuple[int, int], column: Callable[[str], str],
 ) -> ModelChoice:  # fmt: skip
-    words, (tensor, stages) = vocabulary().models, split
+    """The model, on texts of the first of `length` tokens; the second is what a row states."""
+    words, (tensor, stages), (tokens, stated_tokens) = vocabulary().models, split, length
     require_possible(plain)
     for keys, _ in told(words.language, plain, column):
+        if not _holds(str(keys.get("huggingface", "")), stated_tokens):
+            parameters = parameters or size(str(keys["huggingface"]))
+            continue
         found = ModelChoice({**keys, "sequence_length": tokens}, True)
         require_whole(plain, found)
         return found
@@ -230,6 +244,14 @@ def _language(
         f"{name} is played as a decoder of {blocks} blocks of width {width:,}, about "
         f"{parameters / 1e9:,.3g} billion parameters",
     )
+
+
+def _holds(name: str, tokens: int) -> bool:
+    """Whether the decoder `name` has positions for so many `tokens`; for others than decoders
+    nothing stands, so that they do."""
+    if not name.startswith(_POSITIONED):
+        return True
+    return tokens <= load_named(name, None).tokens
 
 
 def require_whole(plain: str, found: ModelChoice) -> None:
