@@ -336,6 +336,35 @@ def test_lengths_are_read_in_thousands(tmp_path: Path, said: str, tokens: int) -
     assert found.data["model"]["sequence_length"] == tokens
 
 
+@pytest.mark.parametrize(
+    ("said", "tokens"),
+    [("512 (max)", 512), ("up to 2K", 2048), ("max 1,024 tokens", 1024), ("4096 max length", 4096)],
+)
+def test_the_longest_sequence_is_that_of_all(tmp_path: Path, said: str, tokens: int) -> None:
+    found = measured(tmp_path, **{**LLAMA, "seq_len": said})
+    assert found.data["model"]["sequence_length"] == tokens
+
+
+@pytest.mark.parametrize("said", ["variable", "dynamic", "N/A", "80 frames", "10 s"])
+def test_lengths_that_count_no_tokens_are_not_stated(tmp_path: Path, said: str) -> None:
+    told, empty = (measured(tmp_path, **{**LLAMA, "seq_len": text}) for text in (said, ""))
+    assert told.data == empty.data
+    with pytest.raises(Refused, match="is not one number"):
+        measured(tmp_path, **{**LLAMA, "seq_len": "128 / 512"})
+
+
+@pytest.mark.parametrize(
+    "unit", ["h", "hr", "Hours", "days", "hr/epoch", "minutes/epoch", "s/epoch", "GPU-hours"]
+)
+def test_the_time_of_a_run_is_refused_and_what_would_tell_is_named(
+    tmp_path: Path, unit: str
+) -> None:
+    cells = {**LLAMA, "unit": unit, "value": "12", "step_time_s": ""}
+    with pytest.raises(Refused, match=r"of a whole run or of an epoch.*step_time_s, or a rate"):
+        measured(tmp_path, **cells)
+    assert measured(tmp_path, **{**cells, "step_time_s": "2"}).step_time == 2
+
+
 def test_a_length_that_nobody_says_follows_from_rate_step_and_batch(tmp_path: Path) -> None:
     cells = {**LLAMA, "seq_len": "", "batch_per_gpu": "8", "grad_accum": "1", "step_time_s": "10.0"}
     found = measured(tmp_path, **cells, unit="tokens/s/device", value="3276.8")

@@ -2291,6 +2291,26 @@ def test_strategies_are_read_as_people_write_them(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "mpirun -n 4 distributed training", "torchrun", "torch.distributed.launch", "ddp_spawn",
+        "python -m torch.distributed.launch --nproc_per_node=8", "HF Accelerate (multi-GPU)",
+        "baseline (no pipeline)", "single GPU (baseline)", "multi-GPU (--num-gpus)", "8 GPUs",
+        "2 nodes x 8 GPUs", "Synchronous SGD", "kvstore=device", "multi_gpu_model", "NCCL",
+        "no parallelism", "n/a", "plain", "multiprocessing-distributed", "Paddle Fleet collective",
+    ],
+)  # fmt: skip
+def test_words_that_tell_no_strategy_are_data_parallelism(tmp_path: Path, words: str) -> None:
+    assert llama(tmp_path, strategy=words).data["strategy"]["kind"] == "ddp"
+
+
+@pytest.mark.parametrize("words", ["GPipe", "dist_async", "BMUF", "of", "gloo", "baseline + ZeRO"])
+def test_words_that_tell_another_are_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(Refused, match="is not known|are not read"):
+        llama(tmp_path, strategy=words)
+
+
+@pytest.mark.parametrize(
     ("text", "compute"),
     [
         ("bfloat16", "bf16"), ("BFloat16 mixed", "bf16"), ("FP32 (TF32 off)", "fp32"),

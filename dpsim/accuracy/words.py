@@ -277,6 +277,7 @@ class TableWords:
     times: dict[str, float]
     spelled: dict[str, Text]
     run_times: dict[str, float]
+    part_times: Words
     samples: Texts
     short: dict[str, Text]
     rates: dict[str, str]
@@ -288,6 +289,8 @@ class TableWords:
     other_times: Words
     time_of: Words
     steps: Texts
+    at_most: Words
+    no_length: Words
     behind: Words
     in_tokens: Words
     per_node: Words

@@ -41,6 +41,22 @@ def is_rate(column: str, cells: Mapping[str, str]) -> bool:
     return rate or column == "throughput_global"
 
 
+def plain_length(text: str) -> str:
+    """The tokens of the longest sequence, where `text` says that others are shorter; "" where it
+    says that all differ, or counts no tokens.
+
+    >>> plain_length("512 (max)"), plain_length("up to 2K"), plain_length("variable")
+    ('512', '2K', '')
+    >>> plain_length("80 frames"), plain_length("64 / 8")
+    ('', '64 / 8')
+    """
+    words = vocabulary().tables
+    if words.no_length.search(text.strip().lower()):
+        return ""
+    longest = words.at_most.search(text.strip().lower())
+    return (longest["after"] or longest["before"]).strip(" ,.").upper() if longest else text
+
+
 def read_number(text: str, column: str, grouped: bool = False, rate: bool = False) -> float:
     """The number of a cell; one that counts may have commas between thousands, and so may a `rate`
     in a table whose commas are `grouped` for that alone.

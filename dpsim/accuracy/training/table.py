@@ -23,7 +23,15 @@ from dpsim.accuracy.training.columns import (
     taken,
     unread,
 )
-from dpsim.accuracy.training.numbers import LOOSE, MEASURED, NUMBERS, STRICT, is_rate, read_number
+from dpsim.accuracy.training.numbers import (
+    LOOSE,
+    MEASURED,
+    NUMBERS,
+    STRICT,
+    is_rate,
+    plain_length,
+    read_number,
+)
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Refused
@@ -233,6 +241,7 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
     """The row; `grouped`: whether a comma of its rates can separate thousands alone."""
     cells = read.of_row(dict(zip(read.names, found.padded, strict=True)))
     cells |= {name: plain_unit(cells[name]) for name in _UNITS if cells.get(name)}
+    cells |= {name: plain_length(cells[name]) for name in ("seq_len",) if cells.get(name)}
     numbers: dict[str, float] = {}
     # nobody knows which cell is whose, or there is too much to look for words in
     if fault := found.miscounted or _too_long(cells):
