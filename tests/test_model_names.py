@@ -89,7 +89,7 @@ def test_sizes_that_a_name_leaves_open_are_asked_for(name: str) -> None:
         ("ViT-S/16", {"hidden": 384}), ("DeiT-Ti", {"hidden": 192}),
         ("vit_base", {"name": "vit_b_16"}),
         ("HuggingFace ViT-Base", {"name": "vit_b_16"}), ("ViT Large", {"name": "vit_l_16"}),
-        ("ViT-L/16 384x384", {"image_size": 384}), ("ConvNeXt-T", {"variant": "tiny"}),
+        ("ViT-L/16 384x384", {"image_size": 384}), ("ConvNeXt-T", {"name": "convnext_tiny"}),
         ("SiT-XL/2", {"name": "dit", "variant": "XL"}), ("ResNeXt50", {"group_width": 4}),
         ("WRN-50-2", {"name": "wide_resnet50_2"}), ("ResNet 50 v1.5", {"name": "resnet50"}),
         ("CLIP ViT-L/14", {"huggingface": "clip-vit-large-patch14"}),

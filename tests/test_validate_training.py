@@ -2306,7 +2306,7 @@ def test_words_that_tell_no_strategy_are_data_parallelism(tmp_path: Path, words:
 
 @pytest.mark.parametrize("words", ["GPipe", "dist_async", "BMUF", "of", "gloo", "baseline + ZeRO"])
 def test_words_that_tell_another_are_refused(tmp_path: Path, words: str) -> None:
-    with pytest.raises(Refused, match="is not known|are not read"):
+    with pytest.raises(Refused, match=r"is not known|are not read"):
         llama(tmp_path, strategy=words)
 
 
