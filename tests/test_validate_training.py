@@ -2544,7 +2544,9 @@ def test_longer_texts_than_a_known_model_has_positions_for_are_those_of_a_decode
         ("time for 1,024 samples", 64.0, 0.5),  # 128 steps of eight
         ("seconds per 1k images", 125.0, 1.0),
         ("time for 8 samples", 0.5, 0.5),
-        ("time for 100 iterations", 0.5, 0.5),  # no samples: a step's, as units say
+        ("time for 100 iterations", 50.0, 0.5),
+        ("time of 4 sequences", 0.25, 0.5),
+        ("time for 100 checkpoints", 0.5, 0.5),  # of what nobody counts: a step's, as units say
         ("step time", 0.5, 0.5),
     ],
 )
@@ -2567,7 +2569,7 @@ def test_times_of_whole_runs_are_none_of_a_step(tmp_path: Path, metric: str) -> 
     [
         ({"throughput_unit": "tokens/s"}, False),  # of sequences of unknown length
         ({"throughput_unit": "words/s"}, False),
-        ({"throughput_unit": "kimg/s"}, False),
+        ({"throughput_unit": "fps"}, True),
         ({"throughput_unit": "samples/s"}, True),
         ({"throughput_unit": "tokens/s", "seq_len": 128}, True),
         ({"throughput_unit": "tokens/s", "seq_len": 512}, False),
@@ -2593,6 +2595,9 @@ def test_a_rate_beside_a_step_contradicts_it_where_both_count_the_same(
         ("PyTorch 2.5", {"notes": "torch.compile; 5,100 steps"}, {"compile": True}),
         ("PyTorch 2.5", {"notes": "torch.compile off"}, {"compile": False}),
         ("PyTorch 2.5", {"notes": "1.4x slower than with torch.compile"}, {"compile": False}),
+        ("PyTorch 2.5", {"notes": "eager; torch.compile unsupported"}, {"compile": False}),
+        ("PyTorch 2.5", {"notes": "Compiled from the blog's figure 3"}, {"compile": False}),
+        ("PyTorch 2.5", {"notes": "bs 8, with torch.compile (2.5)"}, {"compile": True}),
         (
             "PyTorch 2.5",
             {"notes": "torch.compile", "strategy_detail": "no torch.compile"},
@@ -2643,7 +2648,8 @@ def test_samples_of_so_many_tokens_are_no_tokens(tmp_path: Path, unit: str, samp
     ("model", "tokens"),
     [
         ("Llama-3-8B", 8192), ("Llama 3.1 70B", 8192), ("Llama-2-7B", 4096), ("Qwen2.5-7B", 4096),
-        ("gpt3 175B", 2048), ("bert-large", 512), ("opt-1.3b", 2048), ("gpt 6.7B", 2048),
+        ("llama-30b", 2048), ("open-llama-3b", 2048), ("phi-4", 2048), ("gpt3 175B", 2048),
+        ("bert-large", 512), ("opt-1.3b", 2048), ("gpt 6.7B", 2048),
     ],
 )  # fmt: skip
 def test_a_length_that_nobody_tells_is_what_the_family_was_trained_on(

@@ -25,21 +25,21 @@ PRODUCTS = {
 }  # fmt: skip
 #: the same of a device by itself.  SimuMax's loops on a B200, of 1,000 W, keep 0.80 of bursts,
 #: where B300, GB200 and GB300 may draw 1,200 to 1,400.  The others are boards whose power binds
-#: less, or more, than that of those which their generation's share is of: bursts, as above (RTX
-#: PRO 6000 0.75, 0.73 in casys-kaist/LLMServingSim's, MIT; T4 0.59, DeepBench), beside 0.83 of the
-#: best loop of 30 products of 1,024 to 10,240 (zzc0721/torch-performance-test-data at 07858687,
-#: database.md; 0.83 is what the shares above are of it in the mean: A100 0.84, H100 0.80, L40S
-#: 0.74 and B200 0.75 of the peak): RTX PRO 6000 0.83, H20 0.96, T4 0.65; and of its issues 126 and
-#: 120: A10G 0.99, whose cores add up at half the rate too, and L4, of 72 W, 0.49 of 8,192
+#: less, or more, than that of those which their generation's share is of.  Two measurements tell:
+#: bursts times 0.90, as above (RTX PRO 6000 0.75, T4 0.59: aiconfigurator, DeepBench), and the best
+#: loop of 30 products of 1,024 to 10,240 times 0.82, which the shares above are of it in the mean
+#: (A100 0.84, H100 0.80, L40S 0.74, B200 0.75 of the peak: zzc0721/torch-performance-test-data at
+#: 07858687, database.md; RTX PRO 6000 0.83, T4 0.65, H20 0.96 and, of its issue 120, L4 0.59)
 OWN = {
-    "B200-SXM6-180GB": 0.52, "RTX PRO 6000 Blackwell Server Edition": 0.69,
-    "H20-SXM5-96GB": 0.80, "Tesla T4": 0.54, "A10G": 0.86, "L4": 0.45,
+    "B200-SXM6-180GB": 0.52, "RTX PRO 6000 Blackwell Server Edition": 0.68,
+    "H20-SXM5-96GB": 0.79, "Tesla T4": 0.53, "L4": 0.48,
 }  # fmt: skip
-#: the same of GeForce's tensor cores, which add up in fp32 at half the rate of others of their
-#: generation, so that neither operands nor power bind: bursts of an RTX 4090 reach 0.98 (21 shapes)
-#: and of an RTX 3090 0.86 (16; LLMServingSim, as above), and loops 1.00, 1.07, 1.14 (RTX 5090) and
-#: 0.97 (RTX 2080) of peaks at clocks that boards exceed (zzc0721, as above)
-HALVED = 0.86
+#: the same of tensor cores that add up in fp32 at half the rate of others of their generation, as
+#: those of GeForce and A10G do, so that neither operands nor power bind: in the mean of bursts
+#: times 0.90 (RTX 4090 0.98, RTX 3090 0.86: casys-kaist/LLMServingSim at 5daddb21, MIT) and loops
+#: times 0.82 (RTX 4090 1.00, 3090 1.07, 5090 1.14, 2080 0.97 of peaks at clocks that boards exceed,
+#: A10G 0.99: zzc0721's, as above, and issue 126)
+HALVED = 0.85
 #: what products of large models keep of that in training, where clocks fall with the power that
 #: they draw: chosen with published steps on H100 and H200 in view (docs/assumptions.md, A88); not
 #: of devices of less than so many FLOP/s, as H20, whose power does not bind
@@ -117,7 +117,8 @@ def reached(device: Device, dtype: str) -> tuple[float, float]:
     found = _reached(device.generation, dtype)
     if found is None:
         raise KeyError(f"products in {dtype} on {device.name}")
-    own = HALVED if device.name.startswith("GeForce") else OWN.get(device.name, found[0])
+    halved = device.name.startswith("GeForce") or device.name == "A10G"
+    own = HALVED if halved else OWN.get(device.name, found[0])
     return own if dtype in HALF or dtype == "tf32" else found[0], found[1]
 
 

@@ -43,20 +43,20 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
         raise Refused("value: is empty" if value is None else "value: 0 is no measurement")
     if unit in words.times:
         return value * words.times[unit] / _steps_of(metric, case), True
-    if unit in words.run_times:
-        raise Refused(f"{unit} to train: the steps are not stated")
     return case.global_batch / _samples_per_second(row, case, value, unit), False
 
 
 def _steps_of(metric: str, case: Case) -> float:
-    """How many steps of `case` take the time that `metric` tells of: those that so many samples
-    make ("time for 1,024 samples"), one else."""
+    """How many steps of `case` take the time that `metric` tells of: as many as it says, or as so
+    many samples make ("time for 1,024 samples"); one else."""
     words = vocabulary().tables
     found = words.time_of.search(metric)
-    if not found or _things(found[3]) not in words.samples:
+    if not found:
         return 1.0
-    samples = float(found[1].replace(",", "")) * (1000 if found[2] else 1)
-    return max(samples / case.global_batch, 1.0)
+    count, what = float(found[1].replace(",", "")) * (1000 if found[2] else 1), _things(found[3])
+    if what in words.samples:
+        return count / case.global_batch
+    return count if what in words.steps else 1.0
 
 
 def _check_global(row: TrainingRow, value: float, unit: str) -> None:

@@ -92,7 +92,7 @@ def choose_model(
         usual = _length(parameters, plain)
         length = (sequence_length or usual, sequence_length or 0)
         found = _language(plain, name, parameters, length, split, column)
-        return found if sequence_length else _within_positions(found)
+        return found if sequence_length else _of_usual_length(found, plain)
     return _network(plain, name, task, parameters)
 
 
@@ -133,13 +133,16 @@ def _fitting(name: str, length: int) -> int:
         return load_named(name, None).tokens
 
 
-def _within_positions(found: ModelChoice) -> ModelChoice:
-    """`found`, of whose sequences nobody says how long they are, with no more tokens than it has
-    positions for."""
+def _of_usual_length(found: ModelChoice, said: str) -> ModelChoice:
+    """`found`, of whose sequences nobody says how long they are, with as many tokens as those of
+    its size and family usually have, and no more than it has positions for."""
     if own := found.data.get("huggingface"):
-        length = _fitting(own, found.data["sequence_length"])
-        return replace(found, data={**found.data, "sequence_length": length})
-    return found
+        length = _fitting(own, _length(load_named(own, None).parameters, said))
+    elif "hidden" in found.data:
+        length = _length(_parameters(found.data["hidden"], found.data["blocks"]), said)
+    else:
+        return found
+    return replace(found, data={**found.data, "sequence_length": length})
 
 
 def _length(parameters: float | None, said: str) -> int:

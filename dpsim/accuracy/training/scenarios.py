@@ -28,6 +28,7 @@ from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model, stated_size
 from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.precisions import plainly, precision_of
+from dpsim.accuracy.training.runs import training
 from dpsim.accuracy.training.servers import servers
 from dpsim.accuracy.training.slices import accelerator_of, along_axes
 from dpsim.accuracy.training.strategies import (
@@ -98,7 +99,7 @@ def measured_case(
     Raises Refused where there is none.
     """
     notes: list[str] = []
-    row = with_degrees(_training(row), notes)
+    row = with_degrees(training(row), notes)
     mesh = mesh_of(row)
     chosen = reading or platform_of(row).readings[0]
     row, wide = plainly(row)
@@ -143,28 +144,6 @@ def _again(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, 
         return {}
     notes.append("forward is computed again, and counted, as in DeepSpeed's TFLOP/s")
     return {"recompute": "full"}
-
-
-def _training(row: TrainingRow) -> TrainingRow:
-    """Raise Refused where a number of `row` is none, and where it is no training."""
-    if (column := row.unclear()) is not None:
-        cell = row.text(column)
-        accepted = " from 0 up" if cell.startswith("-") else ""
-        raise Refused(f"{column}: {cell[:60]!r} is not one number{accepted}")
-    words, unit = vocabulary().tables, row.text("unit")
-    whole = unit in words.run_times or words.part_times.search(unit.lower())
-    if row.get("value") and whole and not row.get("step_time_s"):
-        raise Refused(
-            f"unit {unit!r} is of a whole run or of an epoch, and the steps are not stated; the "
-            "time of a step in step_time_s, or a rate (samples/s) in value and unit, would tell"
-        )
-    said = " | ".join(row.text(column) for column in ("task", "metric", "framework"))
-    if words.inference.search(said.lower()):
-        raise Refused(
-            f"task: rows of inference are not read ({said.strip(' |')[:60]!r}); `dpsim serve` "
-            "predicts serving, and tables take training runs"
-        )
-    return row
 
 
 def _require_parameters(row: TrainingRow, model: ModelChoice, case: Case) -> None:

@@ -300,11 +300,10 @@ def _other_rate(numbers: Mapping[str, float], cells: Mapping[str, str]) -> str:
     length, words = numbers.get("seq_len"), vocabulary().tables
     unit, batches = (cells.get(c, "").lower() for c in ("throughput_unit", "batch_unit"))
     told = words.throughput.fullmatch(unit)
-    what = words.short.get(told["what"], told["what"]) if told else unit
-    tokens = what.startswith("token") and not length and not words.in_tokens.search(batches)
-    samples = (batch, batch * (length or 1.0))
-    off = min(abs(rate * time / each - 1) for each in samples)
-    if off <= AGREE or tokens or what.rstrip("s") + "s" not in ("s", "tokens", *words.samples):
+    what = words.short.get(told["what"], told["what"]) if told else ""
+    if what.startswith("token") and not length and not words.in_tokens.search(batches):
+        return ""
+    if min(abs(rate * time / each - 1) for each in (batch, batch * (length or 1.0))) <= AGREE:
         return ""
     return (
         f"throughput_global: {rate:g} per second is not global_batch {batch:g} in "
