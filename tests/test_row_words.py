@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -448,3 +449,37 @@ def test_machines_of_clouds_have_the_gpus_of_their_size(
     assert case.ranks == gpus
     assert len({case.topology.node_of(rank) for rank in range(gpus)}) == nodes
     assert data["cluster"]["gpus_per_node"] == each
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"strategy": "FSDP offload_optimizer"}, "FSDP's offloading"),
+        ({"strategy": "FSDP w/ CPU offload"}, "FSDP's offloading"),
+        ({"strategy": "FSDP", "strategy_detail": "optimizer offload to CPU"}, "FSDP's offloading"),
+        ({"strategy": "FSDP, no CPU offload"}, ""),
+        ({"strategy": "ZeRO-2, optimizer offload"}, ""),
+    ],
+)
+def test_what_fsdp_offloads_is_refused(tmp_path: Path, changes: dict[str, str], why: str) -> None:
+    row = {**LLAMA, "framework": "PyTorch 2.2", **changes}
+    with pytest.raises(Refused, match=why) if why else nullcontext():
+        measured(tmp_path, **row)
+
+
+@pytest.mark.parametrize(
+    ("notes", "recompute"),
+    [
+        ("gradient checkpointing enabled", "full"),
+        ("bs 1; with activation recomputation", "full"),
+        ("gradient_checkpointing=True, LoRA r=64", "full"),
+        ("gradient checkpointing disabled", "none"),
+        ("no activation checkpointing; packed", "none"),
+        ("20 % slower than with gradient checkpointing", "none"),  # of another run
+    ],
+)
+def test_notes_tell_by_themselves_what_is_computed_again(
+    tmp_path: Path, notes: str, recompute: str
+) -> None:
+    row = {**LLAMA, "model": "Llama-3.2-1B", "notes": notes}
+    assert measured(tmp_path, **row).data["recompute"] == recompute

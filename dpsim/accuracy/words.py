@@ -287,6 +287,8 @@ class TableWords:
     per_gpu: Words
     of_all: Words
     other_times: Words
+    of_step: Words
+    part_of_step: Words
     time_of: Words
     steps: Texts
     at_most: Words
@@ -334,6 +336,8 @@ class Vocabulary:
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]
     recomputing: Words
+    recomputing_notes: Words
+    keeping_notes: Words
     recomputing_of_none: Words
     recomputing_some: Words
     no_recomputing: Words

@@ -29,6 +29,23 @@ from dpsim.models.section import load, make
 _AGAIN = (1.22, 1.55)
 
 
+def _told_of_again(row: TrainingRow) -> str:
+    """What is computed again, as the strategy's words say it or, where they say nothing, a note by
+    itself; empty where neither does."""
+    words = vocabulary()
+    found = words.recomputing.search(words.no_recomputing.sub("", row.strategy_words))
+    if found:
+        return "full" if found["selective"] is None else "selective"
+    return "full" if words.recomputing_notes.search(row.text("notes").lower()) else ""
+
+
+def tells_of_again(row: TrainingRow) -> bool:
+    """Whether a row says, in any column, what is computed again or that nothing is."""
+    words, notes = vocabulary(), row.text("notes").lower()
+    denied = words.no_recomputing.search(row.strategy_words) or words.keeping_notes.search(notes)
+    return bool(row.text("act_ckpt") or denied or _told_of_again(row))
+
+
 def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, Any]:
     """What is computed again, as column act_ckpt says it, or where it is empty the strategy's
     words; appends to `notes` what is assumed."""
@@ -40,11 +57,7 @@ def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, An
             f"act_ckpt: {some[0][:60]!r}, a part of the blocks, is not played; full, selective or "
             "none is"
         )
-    if not stated:
-        said = vocabulary().no_recomputing.sub("", row.strategy_words)
-        found = vocabulary().recomputing.search(said)
-        selective = found is not None and found["selective"] is not None
-        stated = "selective" if selective else "full" if found else ""
+    stated = stated or _told_of_again(row)
     keys, more = next(told(vocabulary().recompute, stated, row.text), ({}, []))
     if not keys:
         raise Refused(f"act_ckpt: {stated[:60]!r} is not read; full, selective or none is")

@@ -15,6 +15,8 @@ from dpsim.core.record import Refused
 #: share of their peak below which a rate of FLOP is not that of all devices: who publishes FLOP/s
 #: has more
 _IDLE = 0.1
+#: thousands and millions of what a time is of
+_MANY = {"": 1.0, "k": 1e3, "m": 1e6}
 #: tokens of the shortest and the longest sequence that a step may tell
 _LENGTHS = (16, 4_194_304)
 
@@ -28,9 +30,11 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
     timed = is_time(unit)
     metric = row.text("metric").lower()
-    other = words.other_times.search(metric) and "step" not in metric
-    if unit in words.times and not step and other:
-        raise Refused(f"metric: {row.text('metric')[:60]!r} is no time of a step")
+    if unit in words.times and not step and _of_other(metric):
+        raise Refused(
+            f"metric: {row.text('metric')[:60]!r} is no time of a step; step_time_s, or a rate in "
+            "value and unit (samples/s), would tell"
+        )
     if value and not timed:
         _check_global(row, value, unit)
     if step and step > 0:
@@ -46,17 +50,30 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     return case.global_batch / _samples_per_second(row, case, value, unit), False
 
 
+def _of_other(metric: str) -> bool:
+    """Whether a time that `metric` tells of is of a whole run, of a part of a step, or of one
+    sample, of a GPU's or of all."""
+    words = vocabulary().tables
+    counted = words.time_of.search(metric)
+    if counted:
+        steps = _things(counted["what"]) in words.steps
+        return not steps and not counted["count"]
+    whole = words.other_times.search(metric) and not words.of_step.search(metric)
+    return bool(whole or words.part_of_step.search(metric))
+
+
 def _steps_of(metric: str, case: Case) -> float:
     """How many steps of `case` take the time that `metric` tells of: as many as it says, or as so
-    many samples make ("time for 1,024 samples"); one else."""
+    many samples or tokens make ("time for 1,024 samples"); one else."""
     words = vocabulary().tables
     found = words.time_of.search(metric)
     if not found:
         return 1.0
-    count, what = float(found[1].replace(",", "")) * (1000 if found[2] else 1), _things(found[3])
-    if what in words.samples:
-        return count / case.global_batch
-    return count if what in words.steps else 1.0
+    count = float((found["count"] or "1").replace(",", "")) * _MANY[found["many"] or ""]
+    what = _things(found["what"])
+    if what in words.steps:
+        return count
+    return count / case.global_batch / (case.model.tokens if what == "tokens" else 1.0)
 
 
 def _check_global(row: TrainingRow, value: float, unit: str) -> None:

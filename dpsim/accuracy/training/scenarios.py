@@ -18,7 +18,13 @@ from dpsim.accuracy.training.adapters import adapted, beside_adapters
 from dpsim.accuracy.training.alike import RECOMPUTING
 from dpsim.accuracy.training.batches import batch_of, tokens_per_gpu, usual_batch
 from dpsim.accuracy.training.degrees import with_degrees
-from dpsim.accuracy.training.execution import counts_twice, executed, rate_has_again, recomputed
+from dpsim.accuracy.training.execution import (
+    counts_twice,
+    executed,
+    rate_has_again,
+    recomputed,
+    tells_of_again,
+)
 from dpsim.accuracy.training.experts import routing_of, with_modules
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
@@ -202,11 +208,9 @@ def _may_recompute(row: TrainingRow, model: ModelChoice) -> bool:
     """Whether `row` says nothing of what is computed again, and its `model` has blocks, of which a
     stand-in's room is near enough; MLPerf's submissions hold what others have no room for, by means
     of their own."""
-    said, words = row.strategy_words, vocabulary()
-    told = words.recomputing.search(said) or words.no_recomputing.search(said)
     submitted = "mlcommons" in row.text("source_repo").lower()
-    other = model.note and words.models.no_images.search(row.text("model").lower())
-    return not (row.text("act_ckpt") or told or submitted or other)
+    other = model.note and vocabulary().models.no_images.search(row.text("model").lower())
+    return not (tells_of_again(row) or submitted or other)
 
 
 def _needs_recomputing(case: Case) -> bool:
