@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
 
+from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.models import choose_model
+from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 
 
@@ -26,6 +29,14 @@ def chosen(name: str, task: str = "", parameters: float | None = None) -> dict[s
         ("EleutherAI/gpt-neox-20b", "gpt-neox-20b"), ("Qwen2.5-7B", "qwen2.5-7b"),
         ("meta-llama/Llama-3.2-3B", "llama-3.2-3b"), ("Llama-7b", "llama-2-7b"),
         ("GPT-2", "gpt2"), ("gpt2-xl", "gpt2-xl"),
+        ("wide_resnet50_2", "wide_resnet50_2"), ("wide_resnet101_2", "wide_resnet101_2"),
+        ("openai/whisper-base", "whisper-base"), ("facebook/convnext-base-224", "convnext_base"),
+        ("google/vit-base-patch16-224", "vit-base-patch16-224"),
+        ("Hugging Face ResNet-50", "resnet50"), ("resnet-50 (hugging face)", "resnet50"),
+        ("resnet50-8gpu", "resnet50"), ("resnet50_v1.5", "resnet50"), ("gemma 1.1 2b", "gemma-2b"),
+        ("DeepSeek-R1-Distill-Qwen-7B", "qwen2.5-7b"),
+        ("DeepSeek-R1-Distill-Qwen-14B", "qwen2.5-14b"),
+        ("DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"),
     ],
 )  # fmt: skip
 def test_what_is_bundled_is_found(name: str, bundled: str) -> None:
@@ -45,6 +56,49 @@ def test_another_number_of_parameters_is_another_model() -> None:
 def test_shapes_that_are_published() -> None:
     tiny = chosen("TinyLlama 1.1B")
     assert (tiny["blocks"], tiny["kv_heads"], tiny["feed_forward"]) == (22, 4, 5632)
+    assert chosen("granite-code-3b") == chosen("granite-3b-code-base")
+    assert chosen("codestral-mamba-7b")["family"] == "gpt2"  # a stand-in, no Codestral
+
+
+def written(pattern: Any) -> str:
+    """A text that the parsed `pattern` finds, its joints written as hyphens."""
+    return "".join(_written(str(kind), what) for kind, what in pattern)
+
+
+def _written(kind: str, what: Any) -> str:
+    text = ""
+    match kind:
+        case "LITERAL":
+            text = chr(what)
+        case "IN":
+            joint = ("LITERAL", ord("-")) in [(str(k), v) for k, v in what]
+            text = "-" if joint else _one(what)
+        case "BRANCH":
+            text = written(what[1][0])
+        case "SUBPATTERN":
+            text = written(what[-1])
+        case "MAX_REPEAT":
+            text = written(what[2])
+            text = text * what[0] or ("-" if text == "-" else "")
+        case "ASSERT" if what[0] > 0:
+            text = f"{written(what[1])} "
+    return text
+
+
+def _one(members: Any) -> str:
+    kind, what = str(members[0][0]), members[0][1]
+    return "5" if kind == "CATEGORY" else chr(what[0] if kind == "RANGE" else what)
+
+
+def test_no_rule_of_decoders_and_encoders_is_dead() -> None:
+    rules = vocabulary().models.language
+    for rule in rules:
+        name = written(parser.parse(rule.words.pattern))
+        assert rule.words.search(name), (name, rule.words.pattern)
+        cells = {key: written(parser.parse(words.pattern)) for key, words in rule.columns.items()}
+        column = lambda key, cells=cells: cells.get(key, "")  # noqa: E731
+        keys, _ = next(told(rules, name, column))
+        assert keys == rule.keys, (name, rule.words.pattern)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +108,7 @@ def test_shapes_that_are_published() -> None:
         ("Mask R-CNN R-50-FPN 1x", 44.4), ("Mask RCNN (ResNet-50)", 44.4),
         ("Mask R-CNN X-101-32x8d-FPN 1x", 107.63), ("Faster R-CNN R-101-FPN", 60.75),
         ("Faster R-CNN Res-101", 47.5), ("Faster R-CNN VGG-16", 137.1), ("SSD300 VGG16", 35.64),
+        ("FCOS R50-FPN", 32.27), ("resnet50_ssd", 25.56), ("IResNet-50 arcface_torch", 43.59),
         ("DETR R50", 41), ("Deformable DETR R50", 40), ("yolov3-spp.cfg 416", 63),
         ("YOLOv3", 61.9), ("yolov3-tiny", 8.8), ("YOLOv5s", 7.2), ("yolov8x", 68.2),
         ("PSPNet50 ADE20K 473x473", 49.1), ("DeepLabv3 ResNet-101", 61), ("FCN ResNet-50", 35.32),
@@ -76,6 +131,12 @@ def test_sizes_that_need_not_be_stated(name: str, millions: float) -> None:
         "AlexNet-like CNN", "DETR", "DeepLabv3", "SSD512", "MAE ViT-L", "DINO ViT-small/16",
         "AmoebaNet-D (18, 256)", "Conformer", "wav2vec2", "Transformer En-de", "StyleGAN2 256x256",
         "Levenshtein transformer", "yolov3-mobilenet", "Stable Diffusion", "ResNeXt-101", "DLRM",
+        "resnet50_fpn", "resnet50_wide", "resnet50_2", "Wide ResNet-32", "wide-resnet-32-10",
+        "Mask R-CNN ConvNeXt-T", "UperNet ConvNeXt-T", "Cascade Mask R-CNN ConvNeXt-B",
+        "ssd mobilenet v1", "yolov3 mobilenet-v1", "mask r-cnn swin-l", "UperNet Swin-L",
+        "DINO Swin-L", "retinanet regnetx-3.2gf", "faster r-cnn inception-resnet-v2",
+        "UperNet ResNet-50", "Mask2Former ResNet-50", "CenterNet ResNet-18", "SlowFast ResNet-50",
+        "FaceNet ResNet-50",
     ],
 )  # fmt: skip
 def test_sizes_that_a_name_leaves_open_are_asked_for(name: str) -> None:

@@ -83,6 +83,7 @@ class ModelWords:
     adapted: Words
     adapted_bits: dict[str, Words]
     larger: Words
+    around: Words
     sized: Words
     cut_to: Words
     not_whole: Words

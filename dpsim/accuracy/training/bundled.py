@@ -16,9 +16,9 @@ from dpsim.models.named import load_named, model_names
 _APART = 1.3
 #: what a name may begin with, its publisher, and end with, how its weights are stored and the usual
 #: pixels
-_AROUND = re.compile(
-    r"^(?:[\w.-]+/|meta[- ]|facebook[- ]|google[- ]|openai[- ])"
-    r"|(?:[-_ ](?:hf|base|chat|instruct|it|deduped))+$|[-_]224$"
+_AROUND = (
+    re.compile(r"^(?:[\w.-]+/|meta[- ]|facebook[- ]|google[- ]|openai[- ])"),
+    re.compile(r"(?:[-_ ](?:hf|base|chat|instruct|it|deduped))+$|[-_]224$"),
 )
 
 #: what tells a size in a name
@@ -54,7 +54,11 @@ def size(name: str) -> float | None:
 
 def _own(name: str) -> str | None:
     """dpsim's name of the model that is called `name`."""
-    return _names().get(_letters(name)) or _names().get(_letters(_AROUND.sub("", name)))
+    found = _names().get(_letters(name))
+    for around in _AROUND:
+        name = around.sub("", name)
+        found = found or _names().get(_letters(name))
+    return found
 
 
 @cache

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpsim.accuracy.model_words import CountedModel
 from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.bundled import bundled, neighbours, size
 from dpsim.accuracy.training.experts import named_with_experts, sparse_model
@@ -184,10 +185,16 @@ def _known(name: str) -> float | None:
     words = vocabulary().models
     millions = words.millions.get(re.sub(r"[^a-z0-9]", "", name))
     if millions is None:
-        found = (one for one in words.counted if one.words.search(name))
-        right = (one for one in found if not (one.unless and one.unless.search(name)))
-        millions = next((one.millions for one in right), None)
+        millions = next((one.millions for one in words.counted if _counts(one, name)), None)
     return millions * 1e6 if millions else None
+
+
+def _counts(one: CountedModel, name: str) -> bool:
+    """Whether `name` is that of the model `one`, and not of another that has it in it."""
+    found, around = one.words.search(name), vocabulary().models.around
+    if not found or (one.unless and one.unless.search(name)):
+        return False
+    return not around.search(name) or around.search(found[0]) is not None
 
 
 def _unknown(name: str) -> Refused:
