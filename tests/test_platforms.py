@@ -510,6 +510,10 @@ def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None
         ("Perlmutter", "a100-sxm-40gb"), ("JUWELS Booster", "a100-sxm-40gb"),
         ("Karolina", "a100-sxm-40gb"), ("Selene", "a100-sxm-80gb"), ("Leonardo", "a100-sxm-80gb"),
         ("MareNostrum 5", "h100-sxm-64gb"), ("TSUBAME4.0", "h100-sxm-94gb"), ("ABCI 3.0", "h200"),
+        # machines with GPUs of several kinds, beside one of them
+        ("A6000 on Delta", "rtx-a6000"), ("A5000 (Delta)", "rtx-a5000"),
+        ("H100NVL (Delta)", "h100-nvl"), ("A100 (TPU baseline)", "a100-sxm-80gb"),
+        ("p3.8xlarge x 2", "v100-sxm2-16gb"),
         ("JUPITER", "gh200-96gb"), ("Isambard-AI", "gh200-96gb"), ("LUMI-G", "mi250x"),
         ("OLCF Frontier", "mi250x"), ("TSUBAME 3.0", "p100-sxm2-16gb"),
     ],
@@ -1121,6 +1125,15 @@ def test_platforms_have_networks_of_their_own(
 ) -> None:
     cluster = platform(accelerator=accelerator, gpus_per_node=gpus, nodes=4, ranks=4 * gpus).cluster
     check_network(cluster, *network)
+
+
+def test_summit_has_six_and_it_is_told_what_stands_in() -> None:
+    found = platform(accelerator="Summit", gpus_per_node=6, nodes=2, ranks=12)
+    assert found.cluster["machine"] == "dgx-1v"
+    assert "three to a socket, is taken as six of a DGX-1V" in found.notes[0]
+    assert not any("wiring" in note for note in found.notes)
+    four = platform(accelerator="Summit", gpus_per_node=4, nodes=2, ranks=8)
+    assert four.cluster["machine"] == "v100-4"
 
 
 def test_another_generation_of_pcie_than_the_machines_is_told() -> None:

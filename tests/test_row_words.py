@@ -437,6 +437,7 @@ def test_models_that_have_a_known_name_in_theirs_are_no_such_model(
         ("a2-highgpu-4g", 16, 4, 4), ("Standard_NC24ads_A100_v4", 2, 2, 1),
         ("g5.48xlarge", 16, 2, 8), ("p3.8x (AWS)", 16, 4, 4), ("AWS P2.16xlarge", 32, 2, 16),
         ("Summit", 12, 2, 6), ("Perlmutter", 8, 2, 4), ("Cori GPU", 16, 2, 8), ("Vista", 4, 4, 1),
+        ("ABCI (A)", 16, 2, 8), ("ABCI (V)", 16, 4, 4), ("p3.8xlarge x 2", 8, 2, 4),
     ],
 )  # fmt: skip
 def test_machines_of_clouds_have_the_gpus_of_their_size(

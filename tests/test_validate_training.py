@@ -2298,16 +2298,37 @@ def test_strategies_are_read_as_people_write_them(
         "baseline (no pipeline)", "single GPU (baseline)", "multi-GPU (--num-gpus)", "8 GPUs",
         "2 nodes x 8 GPUs", "Synchronous SGD", "kvstore=device", "multi_gpu_model", "NCCL",
         "no parallelism", "n/a", "plain", "multiprocessing-distributed", "Paddle Fleet collective",
+        "torchrun --nproc_per_node=8 --nnodes 2", "mpirun --hostfile hosts -np 8",
+        "torchrun --rdzv_backend c10d --rdzv_endpoint host:29500", "srun --ntasks-per-node=8",
+        "accelerate launch --multi_gpu --num_processes 8 --num_machines 1",
+        "python -m torch.distributed.launch --master_addr 10.0.0.1 --master_port 29500",
     ],
 )  # fmt: skip
 def test_words_that_tell_no_strategy_are_data_parallelism(tmp_path: Path, words: str) -> None:
     assert llama(tmp_path, strategy=words).data["strategy"]["kind"] == "ddp"
 
 
-@pytest.mark.parametrize("words", ["GPipe", "dist_async", "BMUF", "of", "gloo", "baseline + ZeRO"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "GPipe", "dist_async", "BMUF", "of", "gloo", "baseline + ZeRO", "torchrun --gossip",
+        "torchrun --diloco", "torchrun --use-adasum", "torchrun --shard-optimizer",
+        "torchrun --local-steps 8", "torchrun --expert-parallel 8", "torchrun --sp 8",
+        "torchrun --sharding_strategy 1", "torchrun --bagua", "torchrun --grad-compress",
+        "torch.distributed.launch --sharded_ddp", "torchrun --compile", "torchrun --grad-accum 8",
+    ],
+)  # fmt: skip
 def test_words_that_tell_another_are_refused(tmp_path: Path, words: str) -> None:
     with pytest.raises(Refused, match=r"is not known|are not read"):
         llama(tmp_path, strategy=words)
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "torchtune"])
+def test_a_launcher_alone_is_no_data_parallelism_where_parameters_are_shared(
+    tmp_path: Path, framework: str
+) -> None:
+    with pytest.raises(Refused, match="is not known"):
+        llama(tmp_path, strategy="torchrun", framework=framework)
 
 
 @pytest.mark.parametrize(
@@ -2438,7 +2459,7 @@ def test_rates_are_of_a_gpu_or_of_all(tmp_path: Path, unit: str, metric: str, va
 @pytest.mark.parametrize(
     ("unit", "metric"),
     [
-        ("% MFU", ""), ("MFU", ""), ("MFU (%)", ""), ("%", "MFU"),
+        ("% MFU", ""), ("percent MFU", ""), ("MFU", ""), ("MFU (%)", ""), ("%", "MFU"),
         ("%", "Model FLOPs utilization"), ("model flop utilisation %", ""),
     ],
 )  # fmt: skip

@@ -299,6 +299,7 @@ def _machine(
     for named in vocabulary().nodes.platforms:
         fits = board.fitted in named.fitted and named.words.search(every)
         if fits and (gpus or 1) <= load_machine(named.machine).gpus_per_node:
+            notes += [named.note] if named.note else []
             return named.machine, True
     nodes = nodes_of(board)
     fitting = {name: node for name, node in nodes.items() if (gpus or 1) <= node.gpus}

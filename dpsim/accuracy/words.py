@@ -84,10 +84,12 @@ class WiredNode:
 
 @record
 class NamedMachine(Named):
-    """A platform with a name: the lists of nodes that its boards are fitted to, the machine."""
+    """A platform with a name: the lists of nodes that its boards are fitted to, the machine, and
+    what there is to tell of it."""
 
     fitted: Texts
     machine: Text
+    note: Text = ""
 
 
 @record
