@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,29 @@ def shape(name: str) -> tuple[Any, ...]:
         ("transformer d_ff=3072 d_model=512 n_layers=6 n_heads=8", ("gpt2", 6, 512, 8, 3072)),
         ("GPT num_layers: 24 hidden_size: 1024 seq_length: 2048", ("gpt2", 24, 1024, 16, None)),
         ("GPT 24 layers 1024 hidden 16 heads", ("gpt2", 24, 1024, 16, None)),
+        ("GPT h4096 l32 a32 ffn 11008", ("gpt2", 32, 4096, 32, 11008)),
+        ("GPT h1024 l24 a16 ffn=2048", ("gpt2", 24, 1024, 16, 2048)),
+        ("Llama h4096 l32 a32 ffn=14336", ("llama", 32, 4096, 32, 14336)),
+        ("GPT layers=24 hidden=1,024", ("gpt2", 24, 1024, 16, None)),
+        ("GPT, 24 layers, 1,024 hidden", ("gpt2", 24, 1024, 16, None)),
+        ("GPT, 32 layers, hidden 4,096, ffn 11,008", ("gpt2", 32, 4096, 32, 11008)),
+        ("GPT 24 layers 1024 hidden LoRA r=8 a=8", ("gpt2", 24, 1024, 16, None)),
+        ("GPT A=8, L=24, H=1024", ("gpt2", 24, 1024, 8, None)),
     ],
 )  # fmt: skip
 def test_a_shape_is_told_part_by_part(name: str, expected: tuple[Any, ...]) -> None:
     found = chosen(name)
     assert not found.note
     assert shape(name) == expected
+
+
+def test_heads_of_keys_are_told_beside_a_shape_in_short() -> None:
+    assert chosen("GPT h4096 l32 a32 kv heads=8").data["kv_heads"] == 8
+
+
+def test_32_layers_are_no_third_llama() -> None:
+    assert chosen("Llama 32 layers hidden 4096 ffn=14336").data["vocabulary"] == 32000
+    assert chosen("Llama 3, 32 layers, hidden 4096, ffn 14336").data["vocabulary"] == 128256
 
 
 @pytest.mark.parametrize(
@@ -79,7 +97,6 @@ def test_a_shape_that_is_a_known_model_s_is_that_one(name: str, bundled: str) ->
         "GPT 1.3B with 12 layers, head dim 128",
         "GPT 1.3B, 6 layers per stage, 768 hidden",
         "GPT 1.3B, 24 layers, ffn hidden size 1024",
-        "GPT 1.3B, 24 layers, hidden 1,024",  # no number of hidden units is 1
     ],
 )
 def test_what_states_no_shape_is_played_by_its_size(name: str) -> None:
@@ -273,7 +290,7 @@ def test_a_part_of_a_number_is_no_size(name: str) -> None:
         ("Mixtral-8x7B 4 experts", "of 4 experts, .* has 8; a shape, as in 'Llama-3 MoE 8 exp"),
         ("Mixtral-8x7B top-1", "with 1 experts a token, for that of its name has 2;"),
         ("Qwen3-30B-A3B num_experts=64", "of 64 experts, for that of its name has 128;"),
-        ("GPT h1024 l24 a16 ffn=2048", "with feed-forward parts of width 2,048, .* has 4,096;"),
+        ("Llama-2-13B ffn=20736", "with feed-forward parts of width 20,736, for .* has 13,824"),
     ],
 )
 def test_a_name_and_a_part_of_another_shape_are_refused(name: str, told: str) -> None:
@@ -289,12 +306,13 @@ def test_a_name_and_a_part_of_another_shape_are_refused(name: str, told: str) ->
         "DeepSeek-V3, 256 routed experts, 1 shared expert, 8 experts per token",
         "Qwen3-30B-A3B, num_experts=128 num_experts_per_tok=8", "gpt2-xl hidden=1600 ffn=6400",
         "Llama-2-13B ffn=13824",
-        "Nemotron-4 340B ffn=73728",  # without gates
+        "Nemotron-4 340B ffn=73728", "StarCoder2 3B ffn=12288", "phi-2 ffn=10240",  # without gates
+        "llama-7b LoRA (r=8, a=16)", "llama-7b lora r=8 a=16", "llama-7b a=16",
         "GPT h1024 l24 a16 ffn=4096", "BERT-Large seq=512 heads: 16",
     ],
 )  # fmt: skip
 def test_a_name_and_a_part_of_its_own_shape_are_that_model(name: str) -> None:
-    bare = name.split(",")[0].split(" ffn")[0].split(" layers")[0]
+    bare = re.split(r",| (?:ffn|layers|lora|a=)", name, flags=re.IGNORECASE)[0]
     assert chosen(name).data == chosen(bare).data
 
 
@@ -308,7 +326,7 @@ def test_a_name_and_a_part_of_its_own_shape_are_that_model(name: str) -> None:
         ("GPT layers=0 hidden=1024", "'layers=0' is no number of blocks; .* 1 to 999 is accepted"),
         ("GPT 300M layers=24 hidden=-5", "'hidden=-5' is no width; a whole number of 100 to"),
         ("GPT 300M num_layers=2.5", "'layers=2.5' is no number of blocks"),
-        ("GPT 300M hidden=1,024", "'hidden=1,024' is no width"),
+        ("GPT 300M hidden=1,02", "'hidden=1' is no width"),
         ("GPT 300M heads=1e3", "'heads=1e3' is no number of heads"),
         ("Llama-2-7B kv_heads=0", "'kv_heads=0' is no number of heads of keys"),
         ("Mixtral-8x7B layers=0", "'layers=0' is no number of blocks"),

@@ -77,7 +77,7 @@ def test_a_strategy_that_names_adapters_alone_is_data_parallel(
         ("LoRA rank 8", 8, 4), ("LoRA r=8 alpha=32", 8, 4), ("LoRA (r=8, alpha=16)", 8, 4),
         ("LoRA r64 a32", 64, 4), ("LoRA: lora_r=8 lora_alpha=32", 8, 4), ("LoRA rank64", 64, 4),
         ("LoRA rank=8, alpha=32, dropout=0.05", 8, 4), ("QLoRA rank-64", 64, 4),
-        ("one GPU per rank 8 LoRA", 16, 4),
+        ("DDP, one GPU per rank 8 LoRA", 16, 4),
         ("LoRA r=64, all linear layers", 64, 7), ("FSDP, LoRA r64", 64, 4),
         ("LoRA alpha 32", 16, 4),  # which says nothing of their rank
     ],

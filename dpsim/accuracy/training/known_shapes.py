@@ -64,12 +64,14 @@ def require_shape(plain: str, data: Mapping[str, Any]) -> None:
 def _parts(data: Mapping[str, Any]) -> dict[str, set[int]]:
     """What each part of the shape of `data` may be told as; nothing of one that is not known."""
     if "huggingface" not in data:
-        heads, wide = data["heads"], data.get("feed_forward", 4 * data["hidden"])
+        heads, plain = data["heads"], 4 * data["hidden"]
+        wide = data.get("feed_forward", plain)
+        # without gates it is four times the width, and half as wide again as gated ones as large
+        ungated = data["family"] == "llama" and abs(1.5 * wide - plain) <= 1
         return {
             "blocks": {data["blocks"]}, "width": {data["hidden"]}, "heads": {heads},
             "kv_heads": {data.get("kv_heads", heads)},
-            # without gates it is half as wide again as gated ones that are as large
-            "feed_forward": {wide, round(1.5 * wide)} if data["family"] == "llama" else {wide},
+            "feed_forward": {wide, plain} if ungated else {wide},
         }  # fmt: skip
     config = configuration_of(data)
     found = {part: {int(config[k]) for k in keys if config.get(k)} for part, keys in _KEYS.items()}

@@ -24,6 +24,7 @@ from dpsim.accuracy.training.stated_shapes import (
     parts_of,
     require_possible,
     shaped_as,
+    told_parts,
 )
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
@@ -231,7 +232,13 @@ def _language(
         found = ModelChoice({**keys, "sequence_length": tokens}, True)
         require_whole(plain, found)
         return found
+    own = _stated_sizes(plain) or ([parameters] if parameters else [])
+    task, heads_of = column("task").lower(), lambda width: _heads(width, tensor)
     stated = words.shape.search(plain)
+    more = not stated or told_parts(plain).keys() & {"kv_heads", "feed_forward"}
+    shaped = shaped_as(plain, task, tokens, heads_of, own, _rows(column)) if more else None
+    if shaped:
+        return ModelChoice(shaped.data, True, assumed=shaped.notes)
     if stated:
         width, blocks = int(stated[1]), int(stated[2])
         heads = int(stated[3]) if stated[3] else _heads(width, tensor)
@@ -239,11 +246,6 @@ def _language(
         data = _transformer(width, blocks, heads, tokens) | _rows(column)
         require_shape(plain, data)
         return ModelChoice(data, True, assumed=assumed)
-    own = _stated_sizes(plain) or ([parameters] if parameters else [])
-    task, heads_of = column("task").lower(), lambda width: _heads(width, tensor)
-    shaped = shaped_as(plain, task, tokens, heads_of, own, _rows(column))
-    if shaped:
-        return ModelChoice(shaped.data, True, assumed=shaped.notes)
     if not parameters:
         raise _unknown(name)
     _require_count(parameters, "model")

@@ -74,7 +74,7 @@ def require_possible(plain: str) -> None:
     for part, pattern in words.shape_settings.items():
         what, least, most = _LIMITS[part]
         for found in pattern.finditer(said):
-            number = next(filter(None, found.groups()))
+            number = next(filter(None, found.groups())).replace(",", "")
             if not (number.isdecimal() and least <= int(number) <= most):
                 raise _no_part(found[0][:60], what, least, most)
 
@@ -90,7 +90,7 @@ def _numbers(pattern: re.Pattern[str], said: str) -> Iterator[int]:
     "ffn 4096 hidden 1024"."""
     found = pattern.search(said)
     while found:
-        yield int(next(filter(None, found.groups())))
+        yield int(next(filter(None, found.groups())).replace(",", ""))
         found = pattern.search(said, found.start() + 1)
 
 
