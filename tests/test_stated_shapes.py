@@ -240,7 +240,7 @@ def test_vision_transformers_by_timms_names(name: str, width: int, blocks: int) 
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("resnet50d", "resnet50"), ("mobilenetv2_140", "mobilenet_v2"), ("swinv2_b", "swin_b"),
+        ("resnet50t", "resnet50"), ("mobilenetv2_140", "mobilenet_v2"), ("swinv3_b", "swin_b"),
         ("vit_base_resnet50_384", "resnet50"), ("vit_large_patch14_clip_224", "clip"),
         ("deit_small_distilled_patch16_224", "vit"), ("not convnext_base", "convnext_base"),
     ],
