@@ -396,7 +396,7 @@ def said(cli: Cli, path: str, *more: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("factor", "verdict", "median", "largest"),
     [
-        (lambda size: 2.2 if size > 2048 * MIB else 1.0, "normal", "1.00", "by itself it is low"),
+        (lambda size: 1.6 if size > 2048 * MIB else 1.0, "normal", "1.00", "by itself it is low"),
         (lambda size: 1.9 if 64 * MIB <= size <= 2048 * MIB else 1.0, "low", "1.90",
          "by itself it is normal"),
     ],
@@ -417,6 +417,61 @@ def test_what_is_told_of_large_sizes_is_what_is_judged_of_them(
     assert (measured >= least) == (verdict == "normal")
     assert "The largest size, 4 GiB: " in told
     assert largest in told
+
+
+def at_rates(folder: Path, rates: dict[int, float]) -> str:
+    """The path of a file of two nodes whose sizes [MiB] have these bus bandwidths [GB/s]."""
+    setup = Setup(load_machine("dgx-h100"), Nccl())
+    group = setup.group("all_reduce", 16, 2, sizes("64MiB:8GiB"))
+    lines = []
+    for line in group.lines:
+        rate = rates.get(int(line.size) // MIB)
+        lines.append(replace(line, seconds=line.size * 1.875 / rate / 1e9) if rate else line)
+    path = folder / "rates.txt"
+    path.write_text(text_of(lines, 2, 1.0), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("rates", "code", "told"),
+    [
+        ({256: 0.5}, 0, r"normal: times lie where this cluster's should, but 1 of 8 rows of "
+         r">= 64 MiB is low by itself: 256 MiB \(0.5 of \d+(\.\d)? GB/s\)"),
+        ({128: 20, 256: 20, 1024: 20}, 1, r"low: slower than this cluster should be: 3 of 8 rows "
+         r"of >= 64 MiB are low by themselves: 1 GiB .*128 MiB \(20 of \d+(\.\d)? GB/s\)"),
+        ({2048: 60, 4096: 60, 8192: 60}, 1, r"low: .* 3 of 8 rows of >= 64 MiB are low by "
+         r"themselves: .*8 GiB \(60 of .*"),
+        ({8192: 60}, 1, r"low: .* 1 of 8 rows of >= 64 MiB is low by itself: 8 GiB \(60 of .*"),
+    ],
+)  # fmt: skip
+def test_large_rows_that_are_low_by_themselves_are_not_outvoted(
+    cli: Cli, tmp_path: Path, rates: dict[int, float], code: int, told: str
+) -> None:
+    """The median of eight is as it should be."""
+    path = at_rates(tmp_path, rates)
+    done, text = said(cli, path)
+    assert done == code
+    assert re.search(rf"{told}$", text), text[-400:]
+    band = json.loads(cli("check-nccl", path, "--cluster", "dgx-h100", "--json")[1])
+    (large,) = band["tables"][0]["bands"]
+    assert large["low_sizes"] == [size * MIB for size in sorted(rates)]
+
+
+def test_one_row_needs_to_be_slower_than_a_median_for_all_to_be_low() -> None:
+    """Rows scatter: a fifth of them, or the largest, count where they are MARGIN beyond."""
+    low = sensitivity("nvswitch").low
+
+    def verdict(ratio: float, slow: Sequence[int], rows: int = 10) -> str:
+        """Of that many sizes, of which those in `slow` take so many times as long."""
+        times = [10.0 * (ratio if k in slow else 1.0) for k in range(rows)]
+        every = [MeasuredSize((64 << k) * MIB, t, 10.0, 0.1, 1e3) for k, t in enumerate(times)]
+        return overall(bands(every, "nvswitch"))
+
+    assert verdict(low * MARGIN * 1.001, [1]) == "normal"
+    assert verdict(low * MARGIN * 1.001, [1, 2]) == "low"
+    assert verdict(low * MARGIN * 0.999, [1, 2]) == "normal"
+    assert verdict(low * MARGIN * 1.001, [9]) == "low"
+    assert verdict(low * MARGIN * 0.999, [9]) == "normal"
 
 
 def test_the_largest_size_is_not_told_apart_where_it_is_as_the_others(

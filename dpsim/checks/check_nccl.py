@@ -83,6 +83,11 @@ class CheckedTable:
         return overall(bands([measured_size(line)], self.group.kind))
 
     @property
+    def lone(self) -> list[Line]:
+        """The large rows that are low by themselves, where the median one is not."""
+        return _lone(self.group, self.plateau) if self.plateau else []
+
+    @property
     def sensitivity(self) -> Sensitivity | None:
         """From where on large sizes would not be normal; None where there are none of them."""
         return sensitivity(self.group.kind) if self.plateau else None
@@ -206,7 +211,8 @@ def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
     )
     group = replace(expected, lines=lines)
     judged = bands((measured_size(line) for line in lines), group.kind)
-    low = _lines(group, [band for band in judged if band.verdict == "low"])
+    bad = [band for band in judged if band.verdict == "low"]
+    low = [line for band in bad for line in _lone(group, band) or _lines(group, [band])]
     causes = explained(setup, group, low) if low else []
     return CheckedTable(curve.operation, group, judged, tuple(causes))
 
@@ -215,6 +221,13 @@ def _lines(group: RankGroup, some: Sequence[Band]) -> list[Line]:
     """The lines of `group` whose sizes are in `some` bands."""
     names = {band.name for band in some}
     return [line for line in group.lines if band_of(line.size) in names]
+
+
+def _lone(group: RankGroup, band: Band) -> list[Line]:
+    """The lines of `band` that are low by themselves, where their median is not."""
+    if band.ratio > sensitivity(group.kind).low:
+        return []
+    return [line for line in _lines(group, [band]) if line.size in band.low_sizes]
 
 
 def measured_size(line: Line) -> MeasuredSize:

@@ -5,8 +5,10 @@ than the slow end of their 90 % intervals by more than MARGIN, and `suspicious` 
 faster than the fast end by more than MARGIN.  From 64 MiB up, where time is bytes over bandwidth,
 the median row, or the only one, is compared with what healthy machines of that kind of link take
 (`plateau`), and not with how little is known: `low` where 99 of 100 take less, `suspicious` where
-99 of 100 take more, `cannot_tell` where 19 of 20 take less.  The whole is `low` where a band is,
-else `suspicious`, else `cannot_tell`, where a band is.
+99 of 100 take more, `cannot_tell` where 19 of 20 take less.  One row differs from the next by more
+than medians do: it is low by itself where 99 of 100 take less, and where SOME of the rows, or the
+largest, are beyond that by more than MARGIN, all are `low`, however normal the median is.  The
+whole is `low` where a band is, else `suspicious`, else `cannot_tell`, where a band is.
 
 MARGIN and NEARLY_ALL are chosen on published curves whose name has an even CRC-32
 (`validation/check_nccl_rates.py` prints the rates for both halves), and so are plateaus; the other
@@ -25,8 +27,10 @@ from dpsim.predict import collective_error
 
 #: share of a band's rows that must lie outside, on one side [1]
 NEARLY_ALL = 0.9
-#: how far beyond the interval's end a row must lie [1]
+#: how far beyond the interval's end, or beyond what is low of a median, a row must lie [1]
 MARGIN = 1.2
+#: share of large rows that must lie there for all to be low, unless the largest does [1]
+SOME = 0.2
 LARGE = collective_error.BANDS[-1][0]
 #: where that band begins [B]
 LARGE_SIZE = collective_error.BANDS[-2][1]
@@ -50,6 +54,7 @@ class Band(NamedTuple):
     rows          how many sizes were measured
     ratio         median of measured over predicted time [1]
     slower, faster  shares of rows outside their intervals by more than MARGIN [1]
+    low_sizes     sizes of rows that are low by themselves, from LARGE_SIZE up [B]
     """
 
     name: str
@@ -58,6 +63,7 @@ class Band(NamedTuple):
     slower: float
     faster: float
     verdict: Verdict
+    low_sizes: tuple[float, ...] = ()
 
 
 def bands(sizes: Iterable[MeasuredSize], kind: str) -> tuple[Band, ...]:
@@ -74,13 +80,27 @@ def _band(name: str, members: Sequence[MeasuredSize], kind: str) -> Band:
     slower = sum(r.measured > r.high * MARGIN for r in members) / len(members)
     faster = sum(r.measured * MARGIN < r.low for r in members) / len(members)
     verdict: Verdict = "normal"
+    low: tuple[float, ...] = ()
     if name == LARGE:
-        verdict = of_plateau(plateau_of(kind), ratio)
+        healthy = plateau_of(kind)
+        low = tuple(r.size for r in members if _alone(healthy, r) == "low")
+        verdict = "low" if _some_low(healthy, members) else of_plateau(healthy, ratio)
     elif slower >= NEARLY_ALL:
         verdict = "low"
     elif faster >= NEARLY_ALL:
         verdict = "suspicious"
-    return Band(name, len(members), ratio, slower, faster, verdict)
+    return Band(name, len(members), ratio, slower, faster, verdict, low)
+
+
+def _alone(healthy: Plateau, row: MeasuredSize, margin: float = 1.0) -> Verdict:
+    """The verdict on a large row by itself, were it faster by `margin`."""
+    return of_plateau(healthy, row.measured / row.predicted / margin)
+
+
+def _some_low(healthy: Plateau, members: Sequence[MeasuredSize]) -> bool:
+    """Whether SOME large rows, or the largest, are low by more than MARGIN."""
+    low = [row.size for row in members if _alone(healthy, row, MARGIN) == "low"]
+    return len(low) >= SOME * len(members) or max(row.size for row in members) in low
 
 
 def of_plateau(healthy: Plateau, ratio: float) -> Verdict:

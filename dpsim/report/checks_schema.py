@@ -46,7 +46,8 @@ class StepVerdictAnswer:
 
 @dataclass(frozen=True)
 class BandVerdict:
-    """A range of sizes: the median of measured over expected, and shares of rows outside."""
+    """A range of sizes: the median of measured over expected, shares of rows outside, and from
+    64 MiB up the sizes [B] that are low by themselves."""
 
     name: str
     rows: int
@@ -54,6 +55,7 @@ class BandVerdict:
     slower: float
     faster: float
     verdict: str
+    low_sizes: tuple[float, ...]
 
 
 @dataclass(frozen=True)

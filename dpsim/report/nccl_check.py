@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpsim.checks.diagnosis import LARGE, MARGIN
 from dpsim.core.units import show
 from dpsim.report.collective import WORDS, size_text
 from dpsim.report.table import Columns, say, table
@@ -33,6 +34,8 @@ OUTSIDE = (
 )
 #: share of slower rows from which on a range that is normal is told all the same [1]
 MANY = 0.5
+#: how many rows that are low by themselves are named
+NAMED = 5
 
 
 def print_check(
@@ -59,7 +62,26 @@ def said_of(check: CheckedFile) -> str:
     if slow and check.verdict == "normal":
         why = f"fewer than 9 rows of 10 are slower, though most of {', '.join(slow)} are"
     said = f"{_words(check.verdict)}{_where(check)}: {why}"
+    if lone := [_lone_told(one) for one in check.tables if one.lone]:
+        said += f"{': ' if check.verdict == 'low' else ', but '}{'; '.join(lone)}"
     return f"{said}; and {wrong} wrong results" if check.wrong else said
+
+
+def _lone_told(found: CheckedTable) -> str:
+    """Which large rows are low by themselves, the slowest first, where their median is not."""
+    rows = sorted(found.lone, key=lambda line: line.seconds / (line.measured or 0.0))
+    sizes = [f"{size_text(row.size)} ({_rates(row)})" for row in rows[:NAMED]]
+    sizes += [f"{len(rows) - NAMED} more"] * (len(rows) > NAMED)
+    are = "is low by itself" if len(rows) == 1 else "are low by themselves"
+    of = found.plateau.rows if found.plateau else 0
+    return f"{len(rows)} of {of} rows of {LARGE} {are}: {', '.join(sizes)}"
+
+
+def _rates(line: Line) -> str:
+    """Measured and expected bus bandwidth of a row, in short."""
+    assert line.measured is not None
+    rate = line.busbw * line.seconds / line.measured / 1e9
+    return f"{rate:,.4g} of {line.busbw / 1e9:,.4g} GB/s"
 
 
 def _words(verdict: str) -> str:
@@ -141,15 +163,21 @@ def _large_told(found: CheckedTable, band: Band) -> list[str]:
     known = f"{seen.machines or 'no'} published machine{'s' * (seen.machines != 1)}"
     fast = f", below {seen.suspicious:.2f} times suspicious" * (band.verdict == "suspicious")
     kind, which = clean(found.group.kind), _which(band)
+    some = ", for some rows are" * (band.verdict == "low" and bool(found.lone))
     normal, low = (f"{row.busbw / end / 1e9:,.4g}" for end in (seen.doubtful, seen.low))
     lines = [
-        f"{band.name}, {_words(band.verdict)}: the {which} row takes {band.ratio:.2f} times the "
-        f"expected time; over {kind} up to {seen.doubtful:.2f} times is normal, more than "
+        f"{band.name}, {_words(band.verdict)}{some}: the {which} row takes {band.ratio:.2f} times "
+        f"the expected time; over {kind} up to {seen.doubtful:.2f} times is normal, more than "
         f"{seen.low:.2f} times low{fast}, for healthy machines differ that much (known: {known}).  "
         "Compare with your own nodes to see smaller losses.",
         f"The {which} row, {_measured(row)}, normal down to {normal}, low below {low}; "
         f"{_times(row)}.",
     ]
+    if found.lone:
+        lines.append(
+            f"{_lone_told(found)}.  All are low where a fifth of the rows, or the largest, are "
+            f"slower than {seen.low * MARGIN:.2f} times."
+        )
     last = max(found.group.lines, key=lambda line: line.size)
     if (alone := found.alone(last)) != band.verdict:
         lines.append(f"The largest size, {_measured(last)}; by itself it is {_words(alone)}.")
