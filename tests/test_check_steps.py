@@ -24,7 +24,7 @@ from dpsim.predict.level import level_of
 from dpsim.predict.memory import crowded, memory_of
 from dpsim.predict.player import step_time
 from dpsim.predict.timed import timed
-from dpsim.report.step_check import faster, listed
+from dpsim.report.step_check import faster, listed, said
 
 ROOT = Path(__file__).parent.parent
 Cli = Callable[..., tuple[int, str, str]]
@@ -311,6 +311,44 @@ def test_repeats_of_a_step_are_one_unknown(judge: StepJudge) -> None:
     told = check_steps(timed(read("quickstart"), [f"8={2048 / 6000!r}s"], rate))
     alone = check_steps(timed(read("quickstart"), [], rate))
     assert told.probability == pytest.approx(alone.probability, abs=0.02)
+
+
+@pytest.mark.parametrize("fast", [["300ms"], ["343ms"], ["340ms"] * 9])
+def test_fast_repeats_do_not_cancel_a_slow_one(cli: Cli, fast: list[str]) -> None:
+    """They differ by more than repeats of a run do: the slowest counts, and that is told."""
+    options = [f"--step-time=8={step}" for step in ("500ms", *fast)]
+    code, out, _ = cli("check", "quickstart", *options)
+    told = " ".join(out.split())
+    assert code == 1
+    assert "Repeats differ by more than 1.25 times, as those of one run hardly do: " in told
+    assert "500 ms on 8 ranks (1." in told
+    assert told.endswith("Slower than 19 of 20 healthy steps: 500 ms on 8 ranks.")
+    document = json.loads(cli("check", "quickstart", *options, "--json")[1])
+    alone = json.loads(cli("check", "quickstart", options[0], "--json")[1])
+    assert document["repeats_differ"]
+    assert document["probability"] == pytest.approx(alone["probability"], abs=0.02)
+    assert [p["slower_than_interval"] for p in document["points"]] == [True] + [False] * len(fast)
+
+
+def test_repeats_that_differ_are_not_normal_however_fast() -> None:
+    """Nor slow where the slowest is healthy; a repeat that is too fast is seen beside it."""
+    for steps, fast in ((["8=360ms", "8=280ms"], False), (["8=340ms", "8=200ms"], True)):
+        found = check_steps(timed(read("quickstart"), steps, []))
+        assert (found.verdict, found.too_fast) == ("cannot_tell", fast)
+        assert "Repeats of a step differ" in said(found)
+    alike = check_steps(timed(read("quickstart"), ["8=350ms", "8=330ms"], []))
+    assert (alike.verdict, alike.differing) == ("normal", ())
+
+
+@pytest.mark.parametrize(
+    ("steps", "verdict"),
+    [(["8=400ms", "8=343ms"], "normal"), (["8=500ms", "32=320ms"], "cannot_tell")],
+)
+def test_a_step_beyond_its_interval_is_in_the_last_line(steps: list[str], verdict: str) -> None:
+    found = check_steps(timed(read("quickstart"), steps, []))
+    assert found.verdict == verdict
+    slow = f"{steps[0][2:-2]} ms on 8 ranks."
+    assert said(found).endswith(f"Slower than 19 of 20 healthy steps: {slow}")
 
 
 def test_a_fast_step_among_normal_ones_is_no_slow_cluster(judge: StepJudge) -> None:

@@ -9,7 +9,9 @@ is a fault of no name: the slower points are by one factor, the surer a fault
 (`dpsim.checks.beyond`).
 Measured points share what is not known, so their pattern over ranks and accumulation
 counts and not only their level.  Repeats of a run share what no prediction explains of it too, and
-count as their mean (`dpsim.predict.repeats`).
+count as their mean (`dpsim.predict.repeats`); where they differ by more than repeats do, the
+slowest counts, for what is fast at times is no reason for what is slow at others, and none of it is
+normal.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from dpsim.predict.fit import PointsFit, adjustment, knobs, noise_prior
 from dpsim.predict.level import Level
 from dpsim.predict.player import FEW, step_time
 from dpsim.predict.recorded import measured_at
-from dpsim.predict.repeats import RUN_TO_RUN, Repeats
+from dpsim.predict.repeats import AGREE, RUN_TO_RUN, Repeats
 from dpsim.predict.timed import TimedCases
 from dpsim.predict.widths import compute_range
 
@@ -95,6 +97,23 @@ class StepCheck:
         return tuple(seen for seen, (_, low, _) in pairs if seen.seconds < low)
 
     @property
+    def above(self) -> tuple[Observed, ...]:
+        """The steps that are slower than the slow end of their healthy interval."""
+        pairs = zip(self.observed, self.expected, strict=True)
+        return tuple(seen for seen, (_, _, high) in pairs if seen.seconds > high)
+
+    @property
+    def differing(self) -> tuple[tuple[Observed, Observed], ...]:
+        """The fastest and the slowest repeat of every run whose repeats differ by more than
+        repeats do."""
+        found: dict[int, list[Observed]] = {}
+        places = Repeats.of([seen.case for seen in self.observed]).places
+        for place, seen in zip(places, self.observed, strict=True):
+            found.setdefault(place, []).append(seen)
+        sort = [sorted(same, key=lambda seen: seen.seconds) for same in found.values()]
+        return tuple((s[0], s[-1]) for s in sort if s[-1].seconds > AGREE * s[0].seconds)
+
+    @property
     def only_faster(self) -> bool:
         """Whether steps are faster than the scenario explains, and none is slower than a healthy
         one: no fault does that."""
@@ -117,10 +136,12 @@ class StepCheck:
                     "expected_low_s": low,
                     "expected_high_s": high,
                     "faster_than_interval": seen.seconds < low,
+                    "slower_than_interval": seen.seconds > high,
                 }
                 for seen, (middle, low, high) in zip(self.observed, self.expected, strict=True)
             ],
             "faster_than_expected": self.too_fast,
+            "repeats_differ": bool(self.differing),
             "next": list(commands),
         }
 
@@ -268,8 +289,8 @@ class StepJudge:
     def judged(self, seconds: Sequence[float]) -> StepCheck:
         """What steps of `seconds`, one per case, say."""
         mean, covariance = self.expected
-        rest = self.repeats.means(np.log(np.array(seconds))) - mean
-        too_fast = bool(np.max(-rest / np.sqrt(np.diag(covariance))) > TOO_FAST)
+        fast, rest = (end - mean for end in self.repeats.ends(seconds))
+        too_fast = bool(np.max(-fast / np.sqrt(np.diag(covariance))) > TOO_FAST)
         slower = bool(np.max(rest) > 0.0)
         logs, before = self._weighed(rest, too_fast and not slower)
         top = max(logs.values())
@@ -283,7 +304,11 @@ class StepJudge:
         verdict: StepVerdict = "cannot_tell"
         if probability >= SLOW and (slower or not too_fast):
             verdict = "slow"
-        elif probability <= min(NORMAL, before * TOLD) and not too_fast:
+        elif (
+            probability <= min(NORMAL, before * TOLD)
+            and not too_fast
+            and self.repeats.agree(seconds)
+        ):
             verdict = "normal"
         seen = zip(self.cases, seconds, strict=True)
         return StepCheck(

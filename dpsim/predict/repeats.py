@@ -80,6 +80,15 @@ class Repeats:
         """Whether all repeats of each run took about as long."""
         return all(max(same) <= AGREE * min(same) for same in self.groups(seconds))
 
+    def ends(self, seconds: Sequence[float]) -> tuple[Array, Array]:
+        """Logarithms of what each run's measurements stand for, at the least and at the most: both
+        their mean, or the fastest and the slowest where these differ by more than repeats do."""
+        groups = self.groups(seconds)
+        mean = self.means(np.log(np.array(seconds)))
+        fast, slow = (np.array([end(same) for same in groups]) for end in (min, max))
+        alike = slow <= AGREE * fast
+        return np.where(alike, mean, np.log(fast)), np.where(alike, mean, np.log(slow))
+
     def means(self, values: Array) -> Array:
         """The mean of each run's `values` [measurements]."""
         found: Array = np.bincount(self.places, weights=values) / np.bincount(self.places)

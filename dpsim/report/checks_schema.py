@@ -20,7 +20,7 @@ class FaultShare:
 @dataclass(frozen=True)
 class MeasuredStep:
     """A measured step [s] beside a healthy one with its 90 % interval, and whether it is faster
-    than the fast end of that."""
+    than the fast end of that, or slower than the slow one."""
 
     ranks: int
     global_batch: int
@@ -29,6 +29,7 @@ class MeasuredStep:
     expected_low_s: float
     expected_high_s: float
     faster_than_interval: bool
+    slower_than_interval: bool
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class StepVerdictAnswer:
     causes: tuple[FaultShare, ...]
     points: tuple[MeasuredStep, ...]
     faster_than_expected: bool
+    repeats_differ: bool
     next: tuple[str, ...]
 
 

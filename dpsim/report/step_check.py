@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsim.checks.hypotheses import MEANINGS
 from dpsim.core.units import show
+from dpsim.predict.repeats import AGREE
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.table import Columns, say, table
 from dpsim.report.text import clean, ranks
@@ -15,7 +16,7 @@ from dpsim.report.text import clean, ranks
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.checks.steps import LikelyCause, StepCheck
+    from dpsim.checks.steps import LikelyCause, Observed, StepCheck
 
 SAID = {
     "normal": "Normal: steps are as long as this cluster's should be.",
@@ -27,6 +28,7 @@ FASTER = "Cannot tell: steps are faster than this scenario explains; is it what 
 NORMAL_FASTER = (
     "Normal: nothing speaks for a fault, but there are steps faster than most healthy ones."
 )
+NORMAL_SLOWER = "Normal: nothing speaks for a fault."
 SOME_FASTER = "Some steps are faster than expected: is the scenario what was measured?"
 MEANT = (
     "No fault makes steps faster: another batch, precision, model or recomputation may have been "
@@ -39,6 +41,8 @@ HEALTHY = (
 )
 #: faults less likely than this are not listed
 LISTED = 0.02
+#: how many slow steps the last line names
+NAMED = 5
 #: what `dpsim check -o` and `dpsim check-nccl -o` write
 FILES = ("check.json", "index.html")
 
@@ -54,7 +58,7 @@ def print_step_check(
         say(console, [f"Probability of a fault: {found.probability:.0%}.  Likeliest:"], "bold")
         lines = (f"  {c.probability:>4.0%}  {c.name}: {MEANINGS[c.name]}" for c in causes)
         say(console, list(lines))
-    say(console, faster(found), "yellow")
+    say(console, [*faster(found), *differing(found)], "yellow")
     if commands:
         say(console, ["Run next:"], "bold")
         say(console, [f"  - {clean(command)}" for command in commands])
@@ -78,18 +82,46 @@ def faster(found: StepCheck) -> list[str]:
     if found.too_fast:
         return [f"Steps are faster than expected.  {meant}" if found.only_faster else SOME_FASTER]
     told = dict.fromkeys(
-        f"{show(seen.seconds, 's')} on {ranks(seen.case.ranks)} ({show(low, 's')} or more)"
+        f"{_step(seen)} ({show(low, 's')} or more)"
         for seen, (_, low, _) in zip(found.observed, found.expected, strict=True)
         if seen.seconds < low
     )
     return [f"Faster than 19 of 20 healthy steps: {', '.join(told)}.  {meant}"]
 
 
+def differing(found: StepCheck) -> list[str]:
+    """Which repeats differ by more than repeats do, and how they are judged."""
+    told = [
+        f"{show(fast.seconds, 's')} and {_step(slow)} ({slow.seconds / fast.seconds:.2f} times)"
+        for fast, slow in found.differing
+    ]
+    if not told:
+        return []
+    return [
+        f"Repeats differ by more than {AGREE:g} times, as those of one run hardly do: "
+        f"{', '.join(told)}.  The slowest counts; something comes and goes, or these are not the "
+        "same run."
+    ]
+
+
 def said(found: StepCheck) -> str:
-    """The verdict in a sentence."""
+    """The verdict in a sentence, with the steps that it does not fit."""
+    told = SAID[found.verdict]
     if found.verdict == "cannot_tell" and found.too_fast:
-        return FASTER
-    return NORMAL_FASTER if found.verdict == "normal" and found.below else SAID[found.verdict]
+        told = FASTER
+    elif found.verdict == "normal" and (found.below or found.above):
+        told = NORMAL_FASTER if found.below else NORMAL_SLOWER
+    if found.differing:
+        told += "  Repeats of a step differ by more than repeats do."
+    if found.above and (found.verdict != "slow" or found.differing):
+        steps = list(dict.fromkeys(map(_step, found.above)))
+        more = [f"{len(steps) - NAMED} more"] * (len(steps) > NAMED)
+        told += f"  Slower than 19 of 20 healthy steps: {', '.join([*steps[:NAMED], *more])}."
+    return told
+
+
+def _step(seen: Observed) -> str:
+    return f"{show(seen.seconds, 's')} on {ranks(seen.case.ranks)}"
 
 
 def step_columns(found: StepCheck) -> Columns:
