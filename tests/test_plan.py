@@ -4,6 +4,7 @@ simulated, and does not hold a little further on."""
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -19,6 +20,7 @@ from rich.console import Console
 import dpsim
 from dpsim.core import yamlfile
 from dpsim.core.record import Refused
+from dpsim.core.units import parse
 from dpsim.describe.scenario import Loaded, load, read
 from dpsim.planning.bench import Bench, bench_of
 from dpsim.planning.choose import choose
@@ -27,7 +29,7 @@ from dpsim.planning.knobs import knob_of, sensible
 from dpsim.planning.largest import largest
 from dpsim.planning.require import require
 from dpsim.planning.search import edge, holds, largest_whole, pareto, run_of, spaced
-from dpsim.planning.trials import scanned, searched
+from dpsim.planning.trials import BANDWIDTH, scanned, searched
 from dpsim.planning.tune import tune, tune_axes
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
 from dpsim.predict.prediction import predict
@@ -223,6 +225,63 @@ def test_where_more_bandwidth_gains_nothing_is_named_once_with_what_holds_it() -
     assert "a TCP connection carries no more; with collective.sockets: 8" in flat[0]
     assert len([text for text in texts if "its PCIe carries no more" in text]) == 1
     assert not any("stays at" in text for text in said("1:20 Gbit/s"))
+
+
+@pytest.mark.parametrize(
+    ("key", "start", "to", "why"),
+    [
+        ("nics_per_node", "1", "8", "up to 8, twice the GPUs of a node"),
+        ("inter_node_latency", "0.1 us", "100000 us", "from 0.1 us to 100000 us: a switch alone"),
+    ],
+)
+def test_no_network_is_searched_that_nobody_builds(key: str, start: str, to: str, why: str) -> None:
+    """They were 1,024 NICs of a node, and 0.001 us to 1,000 s."""
+    found = planned_rate("step_time_s<=1ms", f"cluster.{key}")
+    assert (found["question"]["from"], found["question"]["to"]) == (start, to)
+    (said,) = (text for text in found["warnings"] if "searched" in text)
+    assert why in said
+    assert f"--vary cluster.{key}=LOW:HIGH searches further" in said
+    given = planned_rate("step_time_s<=1ms", f"cluster.{key}={start}:{to}")
+    assert not any("searched" in text for text in given["warnings"])
+
+
+def test_a_latency_beyond_the_limits_of_a_search_is_among_them() -> None:
+    loaded = scenario(RACK)
+    for now in ("10 ns", "20 us", "0.5 s"):
+        cluster = dataclasses.replace(loaded.scenario.cluster, inter_node_latency=parse(now, "s"))
+        changed = dataclasses.replace(loaded.scenario, cluster=cluster)
+        knob = knob_of(changed, "cluster.inter_node_latency", "--vary")
+        low, high = knob.span()
+        assert low == min(1e-7, parse(now, "s"))
+        assert high == max(0.1, parse(now, "s"))
+
+
+def test_the_nearest_is_no_faster_network_than_one_as_good() -> None:
+    """Where sockets hold the step, 80 Gbit/s are as near as 253, which are 0.006 % better."""
+    bench = bench_of(read("vgg16-10gbe"))
+    knob, reach = searched(bench, BANDWIDTH)
+    found = require(bench, knob, [parse_wanted("efficiency>=0.871")], reach)
+    told = document(read("vgg16-10gbe"), bench, found)
+    assert told["infeasible"]["nearest"]["set"] == {BANDWIDTH: "80 Gbit/s"}
+
+
+def test_a_nic_sends_what_the_gpu_beside_it_does() -> None:
+    """Of a V100 server with one NIC: 96 Gbit/s of PCIe, and 80 only from the other socket."""
+
+    def said(rate: int) -> list[str]:
+        changes = [f"cluster.inter_node_bandwidth={rate} Gbit/s"]
+        found = predict(read("quickstart", changes)).document
+        return [text for text in found["warnings"] if "sends at most" in text]
+
+    def step(rate: int) -> float:
+        changes = [f"{BANDWIDTH}={rate} Gbit/s"]
+        return float(predict(read("quickstart", changes)).points[-1]["step_time_s"])
+
+    assert not said(90)
+    (text,) = said(100)
+    assert "sends at most 96 Gbit/s" in text
+    assert step(90) < 0.999 * step(80)
+    assert step(253) == pytest.approx(step(97), rel=1e-6)
 
 
 def planned_rate(required: str, vary: str = "cluster.inter_node_bandwidth", **more: Any) -> Any:

@@ -51,6 +51,10 @@ _SPANS = {
     "usd/h": (1e-4, 1e5),
     "usd/kWh": (1e-4, 1e2),
 }
+#: the same of keys with limits of their own, whatever the machine has: a network takes longer than
+#: 0.1 us, which a switch alone does, and no longer than light in 20,000 km of fibre, half way round
+#: the Earth
+SPAN_OF = {"cluster.inter_node_latency": (1e-7, 0.1)}
 #: how far around its present value a key is searched
 _AROUND = 1000.0
 #: whole numbers are searched up to this, or up to 64 times the present one
@@ -144,8 +148,10 @@ class Knob:
         if self.whole:
             low = max(self.low, float(self.step))
             return low, float(min(self.high, max(_WHOLE * self.step, 64 * (self.now or 0.0))))
-        low, high = _SPANS[self.dimension]
-        if self.now:
+        low, high = SPAN_OF.get(self.key) or _SPANS[self.dimension]
+        if self.now and self.key in SPAN_OF:
+            low, high = min(self.now, low), max(self.now, high)
+        elif self.now:
             low, high = self.now / _AROUND, self.now * _AROUND
         return max(self.low, low), min(self.high, high)
 

@@ -10,10 +10,10 @@ from typing import Annotated
 from dpsim.core.errors import SimulationError
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried, checked, marked, nearest
-from dpsim.planning.flat import flat
+from dpsim.planning.flat import SAME, flat
 from dpsim.planning.knobs import TRIED, Knob
 from dpsim.planning.search import DRAWN, TOLERANCE, edge, holds, run_of
-from dpsim.planning.trials import BANDWIDTH, Reach, Trials, looked_at, no_faster, passed_over
+from dpsim.planning.trials import Reach, Trials, ended, looked_at, passed_over
 from dpsim.planning.wanted import Wanted, margin_of
 from dpsim.predict.document import JsonKey, Keyed, Spread
 from dpsim.predict.point import Change, Failed, Point
@@ -96,17 +96,27 @@ def require(
     notes = [*trials.notes(), *flat(bench, knob, trials.points)]
     if not between and (given is None or isinstance(given, Reach)):
         notes.append(passed_over(knob))
-    if given is None and knob.key == BANDWIDTH and None in (found, sure):
-        notes.append(no_faster(knob, values[-1]))
+    if given is None and None in (found, sure):
+        notes += ended(knob, values)
     if found is not None and not found.monotone:
         notes.insert(0, _not_monotone(knob, values, margins))
     points = trials.marked()
     if found is None:
-        infeasible = nearest(wanted, trials.points.values())
+        infeasible = nearest(wanted, _closest(trials))
         return Finding(question, points, wanted, infeasible=infeasible, notes=notes)
     state = Now({}, knob.now, holds(margin_of(wanted, now)), now)
     answer = NeededValue(knob.key, found, sure, state)
     return Finding(question, points, wanted, answer, notes=notes)
+
+
+def _closest(trials: Trials) -> list[Point | Failed]:
+    """The point that comes nearest; of those that hardly differ, the one next to the others: what
+    gains nothing further on is not asked for."""
+    order = trials.ordered()
+    margins = [margin_of(trials.wanted, trials.points[at]) for at in order]
+    best = [k for k, margin in enumerate(margins) if margin >= max(margins) - SAME]
+    low = best[0] == 0 and best[-1] < len(order) - 1
+    return [trials.points[order[best[-1] if low else best[0]]]]
 
 
 def _stretch(trials: Trials, listed: Sequence[float] | None, sure: bool) -> HoldsFrom | None:

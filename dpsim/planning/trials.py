@@ -28,6 +28,16 @@ SPARES = ("recovery.spares.warm", "recovery.spares.idle")
 WORKERS = "input.workers"
 #: the rate of a NIC, one way
 BANDWIDTH = "cluster.inter_node_bandwidth"
+#: the NICs of a node
+NICS = "cluster.nics_per_node"
+#: why a search that nobody bounds ends where it does
+_ENDS = {
+    BANDWIDTH: "up to {high}, for no NIC of the machines that come with dpsim is faster",
+    NICS: "up to {high}, twice the GPUs of a node, for none of the machines that come with dpsim "
+    "has more",
+    "cluster.inter_node_latency": "from {low} to {high}: a switch alone takes as long as the one, "
+    "and light in fibre half way round the Earth as the other",
+}
 #: a step that is no longer than so many times the shortest is as good as that
 HARDLY = 1.05
 
@@ -195,24 +205,26 @@ def _divides(bench: Bench, change: Change) -> bool:
 
 def _pointless(case: Case, key: str) -> float:
     """What nobody searches beyond: as many spare nodes as the job has (more are refused), as many
-    workers of a rank as its node has hardware threads, and the rate of the fastest NIC there is, or
-    of the scenario's own."""
+    workers of a rank as its node has hardware threads, the rate of the fastest NIC there is, or of
+    the scenario's own, and twice as many NICs as GPUs, or the node's own."""
     if key in SPARES:
         return float(case.nodes or case.ranks)
     if key == BANDWIDTH:
         return max(case.site.nic_rate or 0.0, fastest_nic())
+    if key == NICS and case.topology is not None:
+        return float(max(2 * case.topology.gpus, case.topology.nics))
     cores = case.feed.made.at_hand.cores if case.feed else None
     if key == WORKERS and cores is not None:
         return float(cores.physical * cores.threads_per_core)
     return math.inf
 
 
-def no_faster(knob: Knob, last: float) -> str:
-    """That no NIC beyond the `last` rate was tried, and how one is."""
-    return (
-        f"{knob.key}: searched up to {knob.text(last)}, for no NIC of the machines that come with "
-        f"dpsim is faster; --vary {knob.key}=LOW:HIGH searches further"
-    )
+def ended(knob: Knob, values: Sequence[float]) -> Iterator[str]:
+    """That nothing beyond these `values` was tried, why, and how it is; nothing of keys whose range
+    is only a guess."""
+    if knob.key in _ENDS:
+        why = _ENDS[knob.key].format(low=knob.text(values[0]), high=knob.text(values[-1]))
+        yield f"{knob.key}: searched {why}; --vary {knob.key}=LOW:HIGH searches further"
 
 
 def limits(bench: Bench, knob: Knob) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from dpsim.core.plugins import name_of
 from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
-from dpsim.machines.topology import TRAY, alike
+from dpsim.machines.topology import TRAY, Topology, alike
 from dpsim.models.memory import UNFIT, UNFIT_WORDS
 from dpsim.predict import lived, startup, training_run
 from dpsim.predict.carried import altered
@@ -178,12 +178,20 @@ def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:
     if topology is None or said is None:
         return
     links = [topology.link(edge) for edge in topology.route(0, topology.ranks - 1)]
-    inside = min((link.bandwidth for link in links if link.kind in _INSIDE), default=said)
+    pairs = range(min(topology.gpus, topology.ranks - topology.gpus))
+    inside = max((_inside(topology, rank) for rank in pairs), default=math.inf)
     if inside < min(link.bandwidth for link in links if link.kind not in _INSIDE):
         yield (
             "cluster.inter_node_bandwidth: is of one NIC, and it sends at most "
             f"{inside * 8 / 1e9:.4g} Gbit/s, for its PCIe carries no more"
         )
+
+
+def _inside(topology: Topology, rank: int) -> float:
+    """What a GPU's way to its peer on the next node carries inside nodes [B/s]: the widest of a
+    node is the NIC's, for rings enter and leave a node at the GPU beside it."""
+    links = map(topology.link, topology.route(rank, rank + topology.gpus))
+    return min((link.bandwidth for link in links if link.kind in _INSIDE), default=math.inf)
 
 
 def _straddling(good: Sequence[Case]) -> Iterator[str]:
