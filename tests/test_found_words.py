@@ -52,7 +52,7 @@ def point(folder: Path, **changes: Any) -> MeasuredCase:
         ("16x v5e-256", "tpu v5e-256"),
         ("v5litepod-256", "tpu v5litepod-256"),
         ("TPU v4-128", "TPU v4-128"),
-        ("Standard_ND96amsr_A100_v4", "Standard_ND96amsr_A100_v4"),
+        ("Standard_ND96amsr_A100_v4", "NVIDIA A100 Standard_ND96amsr_A100_v4"),
     ],
 )
 def test_names_are_read_with_their_vendors_underscore_and_as_google_names_slices(

@@ -106,9 +106,10 @@ def test_what_states_no_shape_is_played_by_its_size(name: str) -> None:
 
 
 def test_of_other_families_a_shape_says_too_little() -> None:
-    """No single row of blocks, or gates of a width that no rule tells."""
-    for name in ("T5 3B, 24 layers, 1024 hidden", "Qwen 7B-like, 28 layers, hidden size 3584"):
-        assert chosen(name).note
+    """No single row of blocks, or blocks of another model than the name's."""
+    assert chosen("T5 3B, 24 layers, 1024 hidden").note
+    with pytest.raises(Refused, match="not the whole model"):
+        chosen("Qwen 7B-like, 28 layers, hidden size 3584")
     with pytest.raises(Refused, match="is not known"):
         chosen("ViT (12 layers, 768 hidden)")
 

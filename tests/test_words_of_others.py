@@ -390,7 +390,7 @@ def test_other_codes_do_not(tmp_path: Path, framework: str) -> None:
         ("GTX 1070 (7gforce)", "not modelled; the nearest is gtx1080"),
         ("GTX 1060 6GB", "not modelled; the nearest is gtx1080"),
         ("not MI300, MI250X", "says what the accelerator is not"),
-        ("MI300A", "no accelerator known"),
+        ("MI300A", "MI300A is not modelled; the nearest is mi300x"),
         ("RTX 2070 (lab)", "the nearest are rtx2080ti"),
     ],
 )
