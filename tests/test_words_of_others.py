@@ -99,6 +99,7 @@ def test_adapters_of_more_than_a_model_has_are_refused(tmp_path: Path) -> None:
     [
         "Full-parameter", "Full Fine-tune", "full finetuning", "SFT",
         "Full parameters (multi-node)", "Full fine-tuning, no LoRA", "full finetuning (not Q-LoRA)",
+        "no LoRA", "not LoRA", "full finetune (vs LoRA 2x)",
     ],
 )  # fmt: skip
 def test_a_strategy_that_names_all_parameters_is_data_parallel(
@@ -129,7 +130,7 @@ def test_who_names_what_is_trained_beside_a_strategy_has_that(
 
 
 @pytest.mark.parametrize(
-    "strategy", ["no LoRA", "not Q-LoRA", "SFT with DPO", "LoRA + pipeline", "LoRA, no DDP, GaLore"]
+    "strategy", ["not Q-LoRA", "SFT with DPO", "LoRA + pipeline", "LoRA, no DDP, GaLore"]
 )
 def test_what_else_stands_beside_adapters_is_not_guessed(tmp_path: Path, strategy: str) -> None:
     with pytest.raises(Refused, match=r"not known|read as LoRA alone"):
@@ -496,6 +497,35 @@ def test_adapters_that_are_switched_off_are_none(tmp_path: Path, words: str) -> 
     assert "adapters" not in found
     other = measured(tmp_path, **LLAMA, strategy="DDP", strategy_detail="lora_rank=8")
     assert other.data["model"]["adapters"]["rank"] == 8
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"strategy": "FSDP full fine-tuning (LoRA comparison: 2x faster)"},
+        {"strategy": "FSDP, isn't LoRA"}, {"strategy": "FSDP, 2x slower than LoRA"},
+        {"strategy_detail": "full-rank; LoRA is 2x faster"},
+        {"task": "full fine-tuning (LoRA in other table)"}, {"task": "SFT", "notes": "LoRA failed"},
+        {"model": "Llama-3-8B full (vs LoRA)"}, {"task": "full fine-tuning", "notes": "LoRA r=64"},
+    ],
+)  # fmt: skip
+def test_adapters_that_another_run_has_are_none(tmp_path: Path, cells: dict[str, str]) -> None:
+    assert "adapters" not in measured(tmp_path, **{**LLAMA, **cells}).data["model"]
+
+
+def test_which_run_has_adapters_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="compares LoRA with another run, and which"):
+        measured(tmp_path, **LLAMA, strategy="FSDP + LoRA vs full")
+    own = measured(tmp_path, **LLAMA, strategy="FSDP LoRA (2x faster than full)")
+    assert own.data["model"]["adapters"]["rank"] == 16
+
+
+@pytest.mark.parametrize(
+    ("notes", "rank"), [("LoRA r=64", 64), ("using LoRA, rank 8; packed", 8), ("LoRA. 2 epochs", 16)]
+)
+def test_notes_tell_adapters_by_themselves(tmp_path: Path, notes: str, rank: int) -> None:
+    found = measured(tmp_path, **LLAMA, task="fine-tuning", notes=notes).data["model"]
+    assert found["adapters"]["rank"] == rank
 
 
 def test_bits_beside_adapters_are_the_frozen_models_and_no_gradients(tmp_path: Path) -> None:

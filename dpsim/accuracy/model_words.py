@@ -81,6 +81,10 @@ class ModelWords:
     routed: Words
     padded: Words
     adapted: Words
+    adapted_alone: Words
+    adapted_size: Words
+    whole: Words
+    lora: Words
     adapted_bits: dict[str, Words]
     larger: Words
     around: Words

@@ -301,6 +301,14 @@ class TableWords:
 
 
 @record
+class ComparedWords:
+    """That a clause tells of another run, and what stands before the thing that this one has."""
+
+    told: Words
+    behind: Words
+
+
+@record
 class CollectiveWords:
     """Words of tables of collectives."""
 
@@ -337,6 +345,7 @@ class Vocabulary:
     input: tuple[KeyRule, ...]
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]
+    compared: ComparedWords
     recomputing: Words
     recomputing_notes: Words
     keeping_notes: Words

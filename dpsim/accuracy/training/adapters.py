@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpsim.accuracy.rules import meaning
+from dpsim.accuracy.training import compared
 from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -25,8 +26,7 @@ def adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoi
     """`found` with low-rank adapters where the row's words say so: where they say no more, of rank
     16 on the products of attention, as MLPerf's fine-tuning has them (mlcommons/training_policies).
     """
-    said = " ".join(row.text(column) for column in _COLUMNS).lower()
-    known = vocabulary().models
+    known, said = vocabulary().models, _said(row)
     words = known.adapted.search(said)
     if words is None and (partly := known.partly.search(known.not_partly.sub(" ", said))):
         raise Refused(f"a model of which a part is trained is read as LoRA alone ({partly[0]!r})")
@@ -45,6 +45,27 @@ def adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelChoi
         where = where or "attention's products"
         notes.append(f"adapters of rank {adapters['rank']} on {where} are assumed")
     return replace(found, data={**found.data, "adapters": adapters})
+
+
+def _said(row: TrainingRow) -> str:
+    """What `row` says of adapters, without those of another run that it is compared with, and where
+    nothing says that all is trained with what its notes tell by itself."""
+    known = vocabulary().models
+    found = [compared.said(row.text(column).lower(), known.lora) for column in _COLUMNS]
+    text = " ".join(one.text for one in found)
+    whole = known.whole.search(text) is not None
+    unclear = next((one.compared for one in found if one.compared), "")
+    if unclear and not whole:
+        raise Refused(
+            f"{unclear[:60]!r} compares LoRA with another run, and which of them was measured is "
+            "not stated; 'LoRA' or 'full fine-tuning' in column task would tell"
+        )
+    noted = compared.clauses(row.text("notes").lower())
+    if whole or not any(known.adapted_alone.search(part) for part in noted):
+        return text
+    sizes = (known.adapted_alone, known.adapted_size)
+    told = (part for part in noted if any(words.search(part) for words in sizes))
+    return " ".join((text, *(part.removeprefix("using ") for part in told)))
 
 
 def _targets(row: TrainingRow, found: ModelChoice, said: str) -> tuple[list[str], str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dpsim.accuracy.rules import KeyRule, meaning, told
+from dpsim.accuracy.training import compared
 from dpsim.accuracy.training.slices import slices_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -32,7 +33,9 @@ def _said(row: TrainingRow) -> str:
     """What the columns say of the strategy, without what they say that it may be or is not."""
     words = vocabulary().strategies
     text = " | ".join(row.text(column) for column in _COLUMNS).lower()
-    return _affirmed(words.perhaps.sub("", words.repositories.sub("", text)))
+    text = words.perhaps.sub("", words.repositories.sub("", text))
+    found = compared.said(text, vocabulary().models.lora)
+    return _affirmed(text if found.compared else found.text)
 
 
 def _telling(row: TrainingRow, rule: re.Pattern[str]) -> str:
