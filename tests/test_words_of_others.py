@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -567,7 +568,9 @@ def test_recipes_that_shard_do_not_where_that_is_denied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     ["recompute=1 layer", "recompute:full layers 2", "recompute-num-layers 4",
-     "recompute: 4 of 32 layers", "recompute 50%", "recompute 3.5 layers"],
+     "recompute: 4 of 32 layers", "recompute 50%", "recompute 3.5 layers",
+     "full except last 2 layers", "activation checkpointing for half of layers",
+     "activation checkpointing every other layer", "full, but the first 4 blocks"],
 )  # fmt: skip
 def test_blocks_of_which_some_compute_again_are_refused(tmp_path: Path, words: str) -> None:
     for column in ("strategy_detail", "act_ckpt"):
@@ -593,9 +596,62 @@ def test_no_block_that_computes_again_is_no_recomputation(
         assert measured(tmp_path, **LLAMA, **{column: words}).data["recompute"] == recompute
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["activation checkpointing not needed", "recompute is not required",
+     "gradient checkpointing wasn't applied"],
+)  # fmt: skip
+def test_recomputation_that_is_not_needed_is_none(tmp_path: Path, words: str) -> None:
+    for column in ("strategy_detail", "act_ckpt"):
+        assert measured(tmp_path, **LLAMA, **{column: words}).data["recompute"] == "none"
+
+
+def test_recomputation_of_another_run_is_none(tmp_path: Path) -> None:
+    for words in ("compared to activation checkpointing", "faster than with full recompute"):
+        assert measured(tmp_path, **LLAMA, strategy_detail=words).data["recompute"] == "none"
+    own = measured(tmp_path, **LLAMA, strategy_detail="full recompute (slower than without)")
+    assert own.data["recompute"] == "full"
+    with pytest.raises(Refused, match="compares two runs, and which of them was measured"):
+        measured(tmp_path, **LLAMA, strategy_detail="activation checkpointing vs none")
+
+
 def test_a_kernel_that_is_named_beside_a_denied_one_counts(tmp_path: Path) -> None:
     own = {**LLAMA, "framework": "PyTorch 2.1"}
     denied = measured(tmp_path, **own, strategy_detail="no flash attention").data["model"]
     other = measured(tmp_path, **own, strategy_detail="not flash attention, but sdpa").data["model"]
     assert denied["attention"] == "eager"
     assert "attention" not in other
+
+
+@pytest.mark.parametrize(
+    ("cells", "size"),
+    [
+        ({"model": "ViT-B/16 at 384"}, 384), ({"model": "ViT-B/16@384"}, 384),
+        ({"model": "ViT-B/16-384"}, 384), ({"model": "ViT-B/16, resolution 384"}, 384),
+        ({"model": "ViT-B/16 img_size=384"}, 384), ({"model": "ViT-B/16 res 384"}, 384),
+        ({"model": "ResNet-50@128"}, 128), ({"model": "ResNet-50 @ 160"}, 160),
+        ({"task": "ImageNet at 128"}, 128), ({"notes": "AMP; 128x128 images"}, 128),
+        ({"notes": "image size: 160x160"}, 160), ({"notes": "tried 128x128, slower"}, None),
+        ({"model": "ResNet-50 at 256 GPUs"}, None), ({"model": "ResNet-50 v1.5"}, None),
+    ],
+)  # fmt: skip
+def test_images_are_as_large_as_a_row_says(
+    tmp_path: Path, cells: dict[str, str], size: int | None
+) -> None:
+    assert measured(tmp_path, **cells).data["model"].get("image_size") == size
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ({"model": "ResNet-50, 448"}, "448 in 'resnet-50, 448' may be the size of images"),
+        ({"model": "ResNet-50 (128)"}, "'128 px' or '128x128' is read"),
+        ({"model": "ResNet-50 1024x512"}, "images of 1024x512 pixels are not read"),
+        ({"task": "ImageNet 1024x512"}, "square ones are"),
+    ],
+)
+def test_what_may_be_a_size_of_images_is_asked(
+    tmp_path: Path, cells: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Refused, match=re.escape(message)):
+        measured(tmp_path, **cells)

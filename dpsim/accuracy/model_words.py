@@ -95,6 +95,10 @@ class ModelWords:
     adapter_targets: Words
     adapter_target: Words
     pixels: Words
+    pixels_behind: Words
+    pixels_alone: Words
+    pixels_oblong: Words
+    pixels_unclear: Words
     everywhere: Words
     not_partly: Words
     partly: Words

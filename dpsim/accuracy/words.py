@@ -346,6 +346,7 @@ class Vocabulary:
     decoding: tuple[HostDecoding, ...]
     attention: tuple[KeyRule, ...]
     compared: ComparedWords
+    recomputation: Words
     recomputing: Words
     recomputing_notes: Words
     keeping_notes: Words

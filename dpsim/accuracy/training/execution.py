@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training import compared
 from dpsim.accuracy.training.experts import named_with_experts
 from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.precisions import tensor_float
@@ -29,11 +30,11 @@ from dpsim.models.section import load, make
 _AGAIN = (1.22, 1.55)
 
 
-def _told_of_again(row: TrainingRow) -> str:
-    """What is computed again, as the strategy's words say it or, where they say nothing, a note by
+def _told_of_again(row: TrainingRow, said: str) -> str:
+    """What is computed again, as it is `said` or, where that says nothing, as a note says it by
     itself; empty where neither does."""
     words = vocabulary()
-    found = words.recomputing.search(words.no_recomputing.sub("", row.strategy_words))
+    found = words.recomputing.search(words.no_recomputing.sub("", said))
     if found:
         return "full" if found["selective"] is None else "selective"
     return "full" if words.recomputing_notes.search(row.text("notes").lower()) else ""
@@ -43,27 +44,41 @@ def tells_of_again(row: TrainingRow) -> bool:
     """Whether a row says, in any column, what is computed again or that nothing is."""
     words, notes = vocabulary(), row.text("notes").lower()
     denied = words.no_recomputing.search(row.strategy_words) or words.keeping_notes.search(notes)
-    return bool(row.text("act_ckpt") or denied or _told_of_again(row))
+    return bool(row.text("act_ckpt") or denied or _told_of_again(row, row.strategy_words))
 
 
 def recomputed(row: TrainingRow, notes: list[str] | None = None) -> dict[str, Any]:
     """What is computed again, as column act_ckpt says it, or where it is empty the strategy's
     words; appends to `notes` what is assumed."""
     stated = row.text("act_ckpt").lower()
-    if vocabulary().recomputing_of_none.search(stated or row.strategy_words):
-        stated = "selective" if "selective" in (stated or row.strategy_words) else "none"
-    if some := vocabulary().recomputing_some.search(stated or row.strategy_words):
+    words = _of_this_run(stated or row.strategy_words)
+    if stated and not vocabulary().no_recomputing.sub("", words).strip(" ,;()"):
+        stated = "none"
+    if vocabulary().recomputing_of_none.search(words):
+        stated = "selective" if "selective" in words else "none"
+    if some := vocabulary().recomputing_some.search(stated or words):
         raise Refused(
             f"act_ckpt: {some[0][:60]!r}, a part of the blocks, is not played; full, selective or "
             "none is"
         )
-    stated = stated or _told_of_again(row)
+    stated = stated or _told_of_again(row, words)
     keys, more = next(told(vocabulary().recompute, stated, row.text), ({}, []))
     if not keys:
         raise Refused(f"act_ckpt: {stated[:60]!r} is not read; full, selective or none is")
     if notes is not None:
         notes += more
     return keys
+
+
+def _of_this_run(text: str) -> str:
+    """`text` without what it says of recomputation in another run that it is compared with."""
+    found = compared.said(text, vocabulary().recomputation)
+    if found.compared:
+        raise Refused(
+            f"act_ckpt: {found.compared[:60]!r} compares two runs, and which of them was measured "
+            "is not stated; full, selective or none is read"
+        )
+    return found.text
 
 
 def executed(

@@ -18,6 +18,7 @@ from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.bundled import bundled, neighbours, size
 from dpsim.accuracy.training.experts import named_with_experts, sparse_model
 from dpsim.accuracy.training.known_shapes import configuration_of, part_of, require_shape
+from dpsim.accuracy.training.pixels import in_pixels
 from dpsim.accuracy.training.shapes import SHAPES, SMALL
 from dpsim.accuracy.training.stated_shapes import (
     heads_assumed,
@@ -82,11 +83,14 @@ def choose_model(
             require_whole(plain, found)
         return found
     for keys, more in told(words.images, plain, column):
-        data = _in_pixels(keys, f"{plain} {task.lower()}")
+        data = in_pixels(keys, plain, task, column("notes"))
         return ModelChoice(data, False, assumed=tuple(more))
     bare = words.pixels.sub("", plain).strip(" ,;()")
     if own := bundled(bare, parameters or stated_size(plain), sequence_length):
-        return _by_name(*own, sequence_length, f"{plain} {task.lower()}")
+        keys, made = own
+        if made.sample != "sequence":
+            return ModelChoice(in_pixels(keys, plain, task, column("notes")), False)
+        return _by_name(keys, made, sequence_length, f"{plain} {task.lower()}")
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     texts = _counts_tokens(column("unit").lower(), spaced) and _has_size(plain, parameters)
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
@@ -121,8 +125,6 @@ def _has_size(plain: str, parameters: float | None) -> bool:
 
 
 def _by_name(keys: dict[str, Any], made: Model, tokens: int | None, said: str) -> ModelChoice:
-    if made.sample != "sequence":
-        return ModelChoice(_in_pixels(keys, said), False)
     tokens = tokens or _fitting(next(iter(keys.values())), _length(made.parameters, said))
     return ModelChoice({**keys, "sequence_length": tokens}, True)
 
@@ -154,14 +156,6 @@ def _length(parameters: float | None, said: str) -> int:
         return 512
     families = vocabulary().models.lengths.items()
     return next((int(tokens) for tokens, words in families if words.search(said)), _LONG)
-
-
-def _in_pixels(keys: dict[str, Any], said: str) -> dict[str, Any]:
-    """`keys` of a network with images of as many pixels as is `said`: crops are smaller than what
-    they are of."""
-    found = [int(one[1] or one[2]) for one in vocabulary().models.pixels.finditer(said)]
-    size = min(found) if "crop" in said else next(iter(found), 0)
-    return {**keys, "image_size": size} if found else keys
 
 
 def _network(plain: str, name: str, task: str, parameters: float | None) -> ModelChoice:
