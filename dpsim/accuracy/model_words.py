@@ -52,6 +52,7 @@ class FewBitsWords:
     format: Words
     denied: Words
     several: Words
+    alternatives: Words
     wide: Words
     unread: Words
 
@@ -90,6 +91,7 @@ class ModelWords:
     around: Words
     sized: Words
     cut_to: Words
+    several: Words
     not_whole: Words
     adapter_rank: Words
     adapter_targets: Words

@@ -75,6 +75,8 @@ def choose_model(
     """
     words, plain = vocabulary().models, name.lower().strip()
     _require_count(parameters, "params_m")
+    if several := words.several.search(plain):
+        raise Refused(f"model: {several[0][:60]!r} names several, of which one is accepted")
     if named_with_experts(plain):
         require_possible(plain)
         data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)

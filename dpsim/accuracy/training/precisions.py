@@ -74,6 +74,8 @@ def precision_of(row: TrainingRow, wide: dict[str, int], notes: list[str]) -> di
             f"precision: {text[:60]!r} names NVFP4 and FP8; one of them is accepted, and 'NVFP4 or "
             "FP8' where it is not known which"
         )
+    if words.few_bits.alternatives.search(plain):
+        raise Refused(f"precision: {text[:60]!r} names several, of which one is accepted")
     for keys, more in told(words.precision, plain, row.text):
         notes += more
         return _with_wide(row, _multiplied(row, keys, notes), wide)

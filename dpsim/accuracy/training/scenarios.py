@@ -338,9 +338,10 @@ def platform_of(row: TrainingRow) -> Platform:
     try:
         found = _platform(row, per_node)
     except Refused as error:
-        if stated or share == per_node or error.path != ("gpus_per_node",):
+        if stated or error.path != ("gpus_per_node",):
             raise
-        per_node = share  # no node of that accelerator has more
+        # no node of that accelerator has more
+        per_node = share if share != per_node else _whole_node(row)
         found = _platform(row, per_node)
     found = Platform(with_run(row, found.readings, lambda: _usual_batch(row)))
     if stated:
@@ -358,7 +359,12 @@ def _usual_batch(row: TrainingRow) -> float:
     return math.inf
 
 
-def _platform(row: TrainingRow, per_node: int) -> Platform:
+def _whole_node(row: TrainingRow) -> int:
+    """GPUs of a node of the usual machine of `row`."""
+    return load_machine(_platform(row, None).readings[0].cluster["machine"]).gpus_per_node
+
+
+def _platform(row: TrainingRow, per_node: int | None) -> Platform:
     nodes = row.get("nodes")
     return platform(
         accelerator=accelerator_of(row),
@@ -366,7 +372,7 @@ def _platform(row: TrainingRow, per_node: int) -> Platform:
         intra_node=_with_settings(row, "intra_node"),
         inter_node=_with_settings(row, "inter_node"),
         inter_gbits_s=row.get("inter_gbits_s_per_node"),
-        nodes=int(nodes) if nodes else -(-row.gpus // per_node),
+        nodes=int(nodes) if nodes else -(-row.gpus // per_node) if per_node else None,
         ranks=row.gpus,
     )
 

@@ -265,7 +265,9 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
 def _of_a_size(cells: Mapping[str, str]) -> int | None:
     """GPUs of a machine in a cloud that a row names by its size."""
     said = " ; ".join(cells.get(c, "") for c in ("accelerator", "intra_node", "inter_node")).lower()
-    return next((int(n) for n, name in vocabulary().nodes.sizes.items() if name.search(said)), None)
+    known, short = vocabulary().nodes.sizes, r"\1xlarge"
+    said = vocabulary().accelerators.spellings[short].sub(short, said)
+    return next((int(gpus) for gpus, names in known.items() if names.search(said)), None)
 
 
 def _too_long(cells: Mapping[str, str]) -> str:
