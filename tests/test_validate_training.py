@@ -174,8 +174,8 @@ def test_rows_that_say_their_nodes_have_their_share_where_no_node_has_all(tmp_pa
     (lone,) = read_table(
         write(tmp_path / "t.csv", [("resnet50", "GB10", 2, "", 64, 1, "s")], head)
     ).rows
-    with pytest.raises(Refused, match="no machine known with 2 of gb10 in a node; at most 1"):
-        platform_of(lone)
+    (found,) = {r.cluster["gpus_per_node"] for r in platform_of(lone).readings}
+    assert found == 1
 
 
 BOTH = ("model", "accelerator", "gpus", "batch_per_gpu", "Throughput (img/s)", "step time (ms)")

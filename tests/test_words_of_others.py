@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import LLAMA, measured, row_of
+from rows import LLAMA, ROW, measured, row_of
 
 from dpsim.accuracy.training.columns import plain_unit
 from dpsim.accuracy.training.series import play_series
+from dpsim.accuracy.training.table import read_table
 from dpsim.core.record import Refused
 
 IMAGES = {
@@ -522,7 +523,7 @@ def test_which_run_has_adapters_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("notes", "rank"), [("LoRA r=64", 64), ("using LoRA, rank 8; packed", 8), ("LoRA. 2 epochs", 16)]
+    ("notes", "rank"), [("LoRA r=64", 64), ("using LoRA, rank 8; packed", 8), ("LoRA. New", 16)]
 )
 def test_notes_tell_adapters_by_themselves(tmp_path: Path, notes: str, rank: int) -> None:
     found = measured(tmp_path, **LLAMA, task="fine-tuning", notes=notes).data["model"]
@@ -655,3 +656,116 @@ def test_what_may_be_a_size_of_images_is_asked(
 ) -> None:
     with pytest.raises(Refused, match=re.escape(message)):
         measured(tmp_path, **cells)
+
+
+@pytest.mark.parametrize(
+    ("notes", "last"),
+    [
+        ("channels_last did not help", False), ("tried channels_last, slower", False),
+        ("channels last gives 20% more", False), ("AMP; channels last", True),
+        ("memory_format=channels_last", True), ("using NHWC. DALI", True),
+        ("channels_last disabled", False), ("NCHW", False),
+    ],
+)  # fmt: skip
+def test_notes_tell_a_layout_by_themselves(tmp_path: Path, notes: str, last: bool) -> None:
+    found = measured(tmp_path, precision="amp", notes=notes).data["execution"]
+    assert found["channels_last"] is last
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus"),
+    [
+        ("g5.12xl", 4), ("g5.12x", 4), ("g6.12xl", 4), ("g6e.24xl", 4), ("A10G, g5.12x", 4),
+        ("g5.xl", 1), ("p3.8x", 4), ("GH200", 4), ("Alps GH200", 4), ("GB10", 1), ("DGX Spark", 1),
+    ],
+)  # fmt: skip
+def test_nodes_hold_what_machines_do_however_short_their_names(
+    tmp_path: Path, accelerator: str, gpus: int
+) -> None:
+    own = {"accelerator": accelerator, "gpus_per_node": "", "total_gpus": "16"}
+    case = measured(tmp_path, **own, precision="amp").case
+    assert case.topology is not None
+    assert case.topology.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    "strategy", ["DDP, TP disabled", "DDP (tensor parallelism off)", "DDP, pipeline parallel: none"]
+)
+def test_ranks_that_are_said_to_share_nothing_do_not(tmp_path: Path, strategy: str) -> None:
+    assert _strategy(tmp_path, strategy=strategy) == {"kind": "ddp"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "parameters", "compute"),
+    [
+        ({"precision": "32"}, "fp32", "tf32"), ({"precision": "16"}, "fp16", "fp16"),
+        ({"precision": "32-true"}, "fp32", "tf32"), ({"precision": "16-mixed"}, "fp32", "fp16"),
+        ({"precision": "16", "framework": "PyTorch Lightning 1.9"}, "fp32", "fp16"),
+        ({"precision": "O1"}, "fp32", "fp16"), ({"precision": "O2"}, "fp16", "fp16"),
+        ({"precision": "Apex O0"}, "fp32", "tf32"),
+    ],
+)  # fmt: skip
+def test_bits_alone_and_levels_of_apex(
+    tmp_path: Path, cells: dict[str, str], parameters: str, compute: str
+) -> None:
+    found = measured(tmp_path, **cells).data["precision"]
+    assert (found["parameters"], found["compute"]) == (parameters, compute)
+
+
+@pytest.mark.parametrize(
+    ("column", "texts", "message"),
+    [
+        ("strategy", ["ZeRO 1/2", "ZeRO-1/2/3", "zero stage 2 and 3", "ZeRO-2 vs ZeRO-3"],
+         "several stages of ZeRO are named"),
+        ("strategy", ["FSDP vs DDP", "DDP vs FSDP", "FSDP/DDP"], "several strategies are named"),
+        ("precision", ["bf16/fp8", "fp8 vs bf16", "bf16 (vs fp8)", "fp32 vs tf32"],
+         "names several, of which one is accepted"),
+        ("model", ["ResNet-50/101", "VGG16/19", "ResNet-50 and ResNet-101", "bert-base/large"],
+         "names several, of which one is accepted"),
+    ],
+)  # fmt: skip
+def test_a_cell_that_names_several_is_refused(
+    tmp_path: Path, column: str, texts: list[str], message: str
+) -> None:
+    for text in texts:
+        with pytest.raises(Refused, match=message):
+            measured(tmp_path, **{**LLAMA, column: text})
+
+
+def test_what_stands_beside_a_strategy_or_a_precision_is_no_other(tmp_path: Path) -> None:
+    for own in ("ZeRO-1, 2 nodes", "ZeRO-2/Adam", "ZeRO-3, 1 GPU a node", "FSDP (faster than DDP)"):
+        assert _strategy(tmp_path, strategy=own)["kind"] in ("zero", "fsdp")
+    for own in ("BF16/FP16", "bf16+fp8", "FP16/AMP"):
+        device = {"accelerator": "H100 SXM5", "precision": own}
+        assert measured(tmp_path, **{**LLAMA, **device}).step_time == 1.0
+
+
+def test_of_several_rates_a_dash_is_none(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    head = "model,accelerator,gpus_per_node,total_gpus,precision,throughput (img/s),samples/s\n"
+    own = "ResNet-50,A100-SXM4-80GB,8"
+    rates = ("1,amp,-,1000", "4,amp,n/a,3900", "2,amp,1900,-", "8,amp,-,-")
+    table.write_text(head + "\n".join(f"{own},{rate}" for rate in rates) + "\n")
+    found = read_table(table).rows
+    assert [row.get("value") for row in found] == [1000, 3900, 1900, None]
+    assert [row.text("unit") for row in found[:3]] == ["samples/s", "samples/s", "img/s"]
+    assert found[3].fault == "throughput (img/s): '-' is not a number"
+
+
+def test_a_series_goes_on_where_its_first_row_measured_nothing(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    told = (("1", ""), ("4", "0.5"), ("8", "0.51"))
+    cells = ({**ROW, "total_gpus": gpus, "value": value} for gpus, value in told)
+    table.write_text("\n".join((",".join(ROW), *(",".join(row.values()) for row in cells))) + "\n")
+    read = read_table(table)
+    assert [row.fault for row in read.rows] == ["value: is empty", "", ""]
+    (series,) = read.series.values()
+    assert [one.status for one in play_series(series)] == ["calibrated", "predicted"]
+
+
+def test_a_refusal_names_its_place_once_and_a_model_without_a_name(tmp_path: Path) -> None:
+    row = row_of(tmp_path, batch_per_gpu="", global_batch="4")
+    (found,) = play_series([row], "none")
+    assert found.reason.startswith("batch.global: global 4 leaves some of 8 ranks")
+    unnamed = measured(tmp_path, **{**LLAMA, "model": "", "params_m": "7000", "unit": "tokens/s"})
+    assert any(note.startswith("the model is played as a decoder") for note in unnamed.notes)

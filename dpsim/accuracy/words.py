@@ -284,6 +284,7 @@ class TableWords:
     short: dict[str, Text]
     rates: dict[str, str]
     throughput: Words
+    nothing: Words
     inference: Words
     of_peak: Words
     per_gpu: Words

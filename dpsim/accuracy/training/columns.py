@@ -55,13 +55,15 @@ class MeasuredColumns(NamedTuple):
 
     unit     of `value`, where the name of its column says it; "" where a column does
     seconds  how long the unit of `step_time_s` is
-    others   further columns of rates with their units, which are read where `value` is empty
+    others   further columns of rates with their units, which are read where `value` has no number
+    held     the column that is `value`
     """
 
     names: tuple[str, ...]
     unit: str = ""
     seconds: float = 1.0
     others: tuple[tuple[str, str], ...] = ()
+    held: str = "value"
 
     def of_row(self, cells: Mapping[str, str]) -> dict[str, str]:
         """The `cells` of a row, with one rate as `value`: the first that is there, in its unit."""
@@ -69,10 +71,24 @@ class MeasuredColumns(NamedTuple):
         own = {name: text for name, text in cells.items() if name not in others}
         if self.unit:
             own.setdefault("unit", self.unit)
-        filled = next((name for name in others if cells[name].strip()), None)
-        if filled is None or cells["value"].strip():
+        filled = self._filled(cells)
+        if filled == "value":
             return own
         return own | {"value": cells[filled], "unit": others[filled]}
+
+    def _filled(self, cells: Mapping[str, str]) -> str:
+        """The first column of rates that says more than that there is none; `value` if all do."""
+        nothing = vocabulary().tables.nothing
+        rates = ("value", *(name for name, _ in self.others))
+        told = (n for n in rates if n in cells and not nothing.search(cells[n].strip().lower()))
+        return next(told, "value")
+
+    def given(self, column: str, cells: Mapping[str, str]) -> str:
+        """What the table calls `column`, of whose row it has the `cells`."""
+        if column != "value":
+            return column
+        filled = self._filled(cells)
+        return self.held if filled == "value" else filled
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -118,12 +134,13 @@ def _valued(columns: Sequence[str]) -> MeasuredColumns:
         more = ((n, u) for n, u in units.items() if n != held and u not in words.times)
         others = tuple(more) if unit not in words.times else ()
         made = tuple("value" if name == held else name for name in names)
-        return MeasuredColumns(made, unit, others=others)
+        return MeasuredColumns(made, unit, others=others, held=held)
     own = {"throughput": "value", "throughput_global": "value"}
     own |= {} if "unit" in names else {"throughput_unit": "unit"}
     made = tuple(own.get(name, name) for name in names)
     told = {"unit", "throughput_unit"} & set(names) and made.count("value") == 1
-    return MeasuredColumns(made if told else names)
+    held = next((name for name in own if name in names and own[name] == "value"), "value")
+    return MeasuredColumns(made, held=held) if told else MeasuredColumns(names)
 
 
 def plain_unit(text: str) -> str:

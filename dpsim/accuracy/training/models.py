@@ -173,7 +173,8 @@ def _network(plain: str, name: str, task: str, parameters: float | None) -> Mode
     return ModelChoice(
         {"name": "scaled", "like": "resnet50", "parameters": int(count), "sample": sample},
         False,
-        f"{name} is played as a ResNet-50 scaled to {count / 1e6:,.1f} million parameters",
+        f"{name or 'the model'} is played as a ResNet-50 scaled to {count / 1e6:,.1f} million "
+        "parameters",
     )
 
 
@@ -249,8 +250,8 @@ def _language(
     return ModelChoice(
         _transformer(width, blocks, _heads(width, tensor), tokens),
         True,
-        f"{name} is played as a decoder of {blocks} blocks of width {width:,}, about "
-        f"{parameters / 1e9:,.3g} billion parameters",
+        f"{name or 'the model'} is played as a decoder of {blocks} blocks of width {width:,}, "
+        f"about {parameters / 1e9:,.3g} billion parameters",
     )
 
 

@@ -24,7 +24,7 @@ def require_below_peak(here: MeasuredCase) -> None:
     try:
         check_possible(here.case, here.step_time, share=left)
     except Refused as error:
-        raise Refused(explained(str(error), here, left), error.path) from None
+        raise Refused(explained(error.message, here, left), error.path) from None
 
 
 def explained(failure: str, here: MeasuredCase, left: float = 1.0) -> str:

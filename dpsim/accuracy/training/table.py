@@ -239,7 +239,8 @@ def _meant(columns: tuple[str, ...]) -> str:
 
 def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) -> TrainingRow:
     """The row; `grouped`: whether a comma of its rates can separate thousands alone."""
-    cells = read.of_row(dict(zip(read.names, found.padded, strict=True)))
+    given = dict(zip(read.names, found.padded, strict=True))
+    cells = read.of_row(given)
     cells |= {name: plain_unit(cells[name]) for name in _UNITS if cells.get(name)}
     cells |= {name: plain_length(cells[name]) for name in ("seq_len",) if cells.get(name)}
     numbers: dict[str, float] = {}
@@ -252,13 +253,15 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
                 numbers[column] = read_number(text, column, grouped, is_rate(column, cells))
             except ValueError as error:
                 if column in STRICT:
-                    fault = fault or f"{column}: {error}"
+                    fault = fault or f"{read.given(column, given)}: {error}"
     if "step_time_s" in numbers:
         numbers["step_time_s"] *= read.seconds
     if "gpus_per_node" not in numbers and (size := _of_a_size(cells)):
         numbers["gpus_per_node"] = size
     if "total_gpus" not in numbers:
         fault = fault or "total_gpus: is empty"
+    if not numbers.keys() & {"value", "step_time_s"}:
+        fault = fault or f"{read.held}: is empty"
     return TrainingRow(number, found.line, cells, numbers, fault or _contradiction(numbers, cells))
 
 
