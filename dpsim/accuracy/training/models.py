@@ -74,9 +74,7 @@ def choose_model(
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
     words, plain = vocabulary().models, name.lower().strip()
-    _require_count(parameters, "params_m")
-    if several := words.several.search(plain):
-        raise Refused(f"model: {several[0][:60]!r} names several, of which one is accepted")
+    _require_one(plain, parameters)
     if named_with_experts(plain):
         require_possible(plain)
         data, note = sparse_model(plain, name, parameters, sequence_length or _LONG)
@@ -89,10 +87,7 @@ def choose_model(
         return ModelChoice(data, False, assumed=tuple(more))
     bare = words.pixels.sub("", plain).strip(" ,;()")
     if own := bundled(bare, parameters or stated_size(plain), sequence_length):
-        keys, made = own
-        if made.sample != "sequence":
-            return ModelChoice(in_pixels(keys, plain, task, column("notes")), False)
-        return _by_name(keys, made, sequence_length, f"{plain} {task.lower()}")
+        return _by_name(*own, sequence_length, (plain, task, column("notes")))
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     texts = _counts_tokens(column("unit").lower(), spaced) and _has_size(plain, parameters)
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
@@ -102,6 +97,12 @@ def choose_model(
         found = _language(plain, name, parameters, length, split, column)
         return found if sequence_length else _of_usual_length(found, plain)
     return _network(plain, name, task, parameters)
+
+
+def _require_one(plain: str, parameters: float | None) -> None:
+    _require_count(parameters, "params_m")
+    if several := vocabulary().models.several.search(plain):
+        raise Refused(f"model: {several[0][:60]!r} names several, of which one is accepted")
 
 
 def _require_count(parameters: float | None, column: str) -> None:
@@ -126,8 +127,15 @@ def _has_size(plain: str, parameters: float | None) -> bool:
     return bool(sized or parameters or stated_size(plain) or parts_of(plain))
 
 
-def _by_name(keys: dict[str, Any], made: Model, tokens: int | None, said: str) -> ModelChoice:
-    tokens = tokens or _fitting(next(iter(keys.values())), _length(made.parameters, said))
+def _by_name(
+    keys: dict[str, Any], made: Model, tokens: int | None, said: tuple[str, str, str]
+) -> ModelChoice:
+    """The model `made` of `keys`, by what is `said` in name, task and notes."""
+    if made.sample != "sequence":
+        return ModelChoice(in_pixels(keys, *said), False)
+    tokens = tokens or _fitting(
+        next(iter(keys.values())), _length(made.parameters, f"{said[0]} {said[1].lower()}")
+    )
     return ModelChoice({**keys, "sequence_length": tokens}, True)
 
 
