@@ -121,7 +121,8 @@ def test_products_of_large_models_keep_less_on_hopper(
     """Not where power does not bind, nor of small models."""
     there = {"cluster": {"machine": machine, "ranks": 8}, "precision": {"compute": "bf16"}}
     found = case(model={"huggingface": model, "sequence_length": 1024}, **there)
-    assert found.pace.efficiency() == pytest.approx(0.70 * kept)
+    share = 0.79 if machine == "h20-8" else 0.70
+    assert found.pace.efficiency() == pytest.approx(share * kept)
 
 
 def test_ranks_wait_for_the_slowest_of_them() -> None:
