@@ -92,9 +92,7 @@ def choose_model(
     texts = _counts_tokens(column("unit").lower(), spaced) and _has_size(plain, parameters)
     if texts or words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain) or size(bare)
-        usual = _length(parameters, plain)
-        length = (sequence_length or usual, sequence_length or 0)
-        found = _language(plain, name, parameters, length, split, column)
+        found = _language(plain, name, parameters, sequence_length, split, column)
         return found if sequence_length else _of_usual_length(found, plain)
     return _network(plain, name, task, parameters)
 
@@ -224,14 +222,15 @@ def _stated_sizes(plain: str) -> list[float]:
 
 
 def _language(
-    plain: str, name: str, parameters: float | None, length: tuple[int, int],
+    plain: str, name: str, parameters: float | None, sequence_length: int | None,
     split: tuple[int, int], column: Callable[[str], str],
 ) -> ModelChoice:  # fmt: skip
-    """The model, on texts of the first of `length` tokens; the second is what a row states."""
-    words, (tensor, stages), (tokens, stated_tokens) = vocabulary().models, split, length
+    """The model, on texts as long as is stated, or as those of its size are."""
+    words, (tensor, stages) = vocabulary().models, split
+    tokens = sequence_length or _length(parameters, plain)
     require_possible(plain)
     for keys, _ in told(words.language, plain, column):
-        if not _holds(str(keys.get("huggingface", "")), stated_tokens):
+        if not _holds(str(keys.get("huggingface", "")), sequence_length or 0):
             parameters = parameters or size(str(keys["huggingface"]))
             continue
         found = ModelChoice({**keys, "sequence_length": tokens}, True)
