@@ -75,7 +75,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
 #: are, and how many times as long as predicted their steps take in the median and in a quarter
 _ASSUMED = (
     "not calibrated: compute is that of tuned code, not measured, and others' code is slower (of "
-    "45 sources that nobody had looked at, steps took 1.4 times as long in the median, 1.9 times "
+    "50 sources that nobody had looked at, steps took 1.3 times as long in the median, 1.9 times "
     "in a quarter); see `calibrate:`"
 )
 
