@@ -455,11 +455,11 @@ def test_made_up_clusters_of_another_model_are_judged_right(program: ModuleType)
 def test_more_healthy_steps_make_a_fault_no_less_sure() -> None:
     """What several points fitted is unsure together: were each number by itself as unsure as it is
     alone, two steps before would say less than either of them."""
-    one, other = "{step_time: 1.45 s, ranks: 32}", "{step_time: 1.38 s, ranks: 8}"
+    one, other = "{step_time: 320 ms, ranks: 32}", "{step_time: 290 ms, ranks: 8}"
     both = f"{{points: [{one}, {other}]}}"
     said = []
     for calibrate in (one, both):
         sets = [f"calibrate={calibrate}"]
-        said.append(check_steps(timed(read("llama3-8b-h100", sets), ["32=1.9s"], [])))
+        said.append(check_steps(timed(read("quickstart", sets), ["32=420ms"], [])))
     assert [found.verdict for found in said] == ["slow", "slow"]
     assert said[1].probability > said[0].probability

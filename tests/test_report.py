@@ -641,16 +641,16 @@ def test_the_machine_that_points_share_is_told() -> None:
         "1 x 100 Gbit/s infiniband",
         "diloco-two-sites": "8 x H100-SXM5-80GB a node as in dgx-h100, 8 x 400 Gbit/s infiniband "
         "and 8 x A100-SXM4-80GB a node as in dgx-a100, 8 x 200 Gbit/s infiniband",
-        "worked/slow_rank": "",
+        "amdahl": "",
     }
     for name, machine in told.items():
-        assert predict(read(name)).answer.machine == machine
-    changed = ["cluster.nics_per_node=2", "cluster.inter_node_bandwidth=25 Gbit/s",
-               "cluster.inter_node_kind=ethernet"]  # fmt: skip
+        assert predict(read(name)).machine == machine
+    changed = ["cluster.ranks=16", "cluster.nics_per_node=2", "cluster.inter_node_kind=ethernet",
+               "cluster.inter_node_bandwidth=25 Gbit/s"]  # fmt: skip
     machine = predict(read("llama3-8b-h100", changed)).answer.machine
     assert machine == "8 x H100-SXM5-80GB a node as in dgx-h100, 2 x 25 Gbit/s ethernet"
-    several = ["sweep={cluster.machine: [dgx-h100, dgx-a100]}"]
-    assert predict(read("llama3-8b-h100", several)).answer.machine == ""
+    several = ["cluster.ranks=16", "sweep={cluster.machine: [dgx-h100, dgx-a100]}"]
+    assert predict(read("llama3-8b-h100", several)).machine == ""
 
 
 @pytest.mark.parametrize(

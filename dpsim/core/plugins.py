@@ -85,8 +85,7 @@ def find(folder: str, name: str) -> type[Any]:
         raise Refused(f"no {name[:60]!r} in {folder}; {near}{near and ' '}{there}")
     points = _elsewhere(folder).get(name, ())
     if not points:
-        module = importlib.import_module(f"{FOLDERS[folder]}.{name}")
-        return _class_in(module, contract(folder))
+        return _own_class(importlib.import_module(f"{FOLDERS[folder]}.{name}"), folder)
     owners = ["dpsim itself"] * (name in _own(folder)) + [_package(point) for point in points]
     if len(owners) > 1:
         raise Refused(
@@ -115,6 +114,12 @@ def contract(folder: str) -> type[Any]:
     """The class that every plug-in of `folder` derives from."""
     found: type[Any] = importlib.import_module(FOLDERS[folder]).CONTRACT
     return found
+
+
+@lru_cache(maxsize=256)
+def _own_class(module: ModuleType, folder: str) -> type[Any]:
+    """The class of dpsim's own plug-in in `module`, which is asked for with every message."""
+    return _class_in(module, contract(folder))
 
 
 def _package(point: EntryPoint) -> str:

@@ -165,7 +165,10 @@ def altered(instance: T, values: Mapping[str, Any], *, file: bool = False) -> T:
     """
     cls: Any = type(instance)
     made: Any = object.__new__(cls)
-    known = {name: getattr(instance, name) for name in cls.__dataclass_fields__}
+    known: dict[str, Any] = made.__dict__  # a field at a time takes ten times as long
+    known.update(instance.__dict__)
+    for name in known.keys() - cls.__dataclass_fields__.keys():
+        del known[name]  # what was worked out from the other values
     fields, context = _checked_fields(cls), {"file": file}
     try:
         for name, value in values.items():
@@ -174,8 +177,6 @@ def altered(instance: T, values: Mapping[str, Any], *, file: bool = False) -> T:
             known[name] = fields[name].validate_python(value, context=context)
     except pydantic.ValidationError as error:
         raise refusal(cls, error, (), (name,)) from None
-    for name, value in known.items():
-        object.__setattr__(made, name, value)
     if hasattr(made, "__post_init__"):
         made.__post_init__()
     return cast("T", made)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dpsim.core.dtypes import rest_of
-from dpsim.core.record import Flag, Refused, record
+from dpsim.core.record import Flag, Refused, altered, record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, convolutions
 from dpsim.models.huggingface import Attention
@@ -229,9 +229,10 @@ def _by_library(model: Model, kind: str, device: Device | None, dtype: str) -> M
     pace, bare = _pace(kind, device, dtype), _unaligned(device, dtype)
     layers = []
     for layer in model.layers:
-        own = _counted(layer, _of_library(layer), pace, bare, single=dtype in _SINGLE)
-        launches = layer.kernels, layer.backward_kernels
-        layers.append(replace(own, kernels=launches[0], backward_kernels=launches[1], library=True))
+        counted = _of_library(layer)
+        own = _changes(layer, counted, pace, bare, single=dtype in _SINGLE) if counted else {}
+        launches = {"kernels": layer.kernels, "backward_kernels": layer.backward_kernels}
+        layers.append(altered(layer, {**own, **launches, "library": True}))
     return replace(model, layers=tuple(layers))
 
 
@@ -290,29 +291,28 @@ def _layer(
     counted = execution.list_of(layer)
     if counted is not None and autocast:
         counted = counted.autocast or counted
-    return _counted(layer, counted, pace, bare, single=single)
-
-
-def _counted(
-    layer: Layer, counted: Kernels | None, pace: tuple[float, float] | None, bare: float, *,
-    single: bool,
-) -> Layer:  # fmt: skip
-    """`layer` with the kernels `counted`, or those of them in 32 bit (`single`); `bare`: what its
-    products reach that miss the tensor cores."""
     if counted is None:
         return layer
+    return altered(layer, _changes(layer, counted, pace, bare, single=single))
+
+
+def _changes(
+    layer: Layer, counted: Kernels, pace: tuple[float, float] | None, bare: float, *, single: bool
+) -> dict[str, Any]:
+    """What `layer` has of the kernels `counted`, or of those of them in 32 bit (`single`); `bare`:
+    what its products reach that miss the tensor cores."""
     if single:
         counted = counted.single or counted
     stored = bare / layer.unaligned if layer.unaligned else 0.0
-    return replace(
-        layer,
-        kernels=counted.forward,
-        backward_kernels=counted.backward,
-        forward_bytes=counted.products,
-        backward_bytes=2 * counted.products,
-        streamed=Streamed(counted.moved, counted.moved_back, counted.whole, counted.whole_back),
-        cast_weights=counted.weights,
-        # products with stored scores take as long as the scores are moved, which is counted, but
-        # for those that miss the tensor cores
-        pace=(stored, stored) if layer.again_kernels > 0 else pace and (pace[0], pace[1] / _AGAIN),
-    )
+    # products with stored scores take as long as the scores are moved, which is counted, but for
+    # those that miss the tensor cores
+    own = (stored, stored) if layer.again_kernels > 0 else pace and (pace[0], pace[1] / _AGAIN)
+    return {
+        "kernels": counted.forward,
+        "backward_kernels": counted.backward,
+        "forward_bytes": counted.products,
+        "backward_bytes": 2 * counted.products,
+        "streamed": Streamed(counted.moved, counted.moved_back, counted.whole, counted.whole_back),
+        "cast_weights": counted.weights,
+        "pace": own,
+    }

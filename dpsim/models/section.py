@@ -4,6 +4,7 @@ record of the user's own training."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -208,29 +209,13 @@ class HuggingFace(Tunable):
         return positions_of(self._data(base))
 
     def model(self, base: Path) -> Model:
-        data = self._data(base)
-        try:
-            made = read_config(
-                data,
-                sequence_length=self.sequence_length,
-                name=Path(self.huggingface).stem,
-                attention=self.attention,
-                target_length=self.target_length,
-                image_size=self.image_size,
-                head=self.head,
-                multi_token=self.multi_token,
-            )
-            return made if self.lengths == "fixed" else varying(made)
-        except Refused as error:
-            own = error.path and error.path[0] in self.__dataclass_fields__
-            if own and getattr(self, str(error.path[0])) is None:  # what the scenario has to say
-                raise
-            if own:  # what it says does not go with the file
-                raise Refused(f"{error.message}, in {self.huggingface}", error.path) from None
-            raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
+        return _described(self, config_text(self.huggingface, base))
 
     def _data(self, base: Path) -> dict[str, Any]:
-        text = config_text(self.huggingface, base)
+        return self.parsed(config_text(self.huggingface, base))
+
+    def parsed(self, text: str) -> dict[str, Any]:
+        """What is in the file, which holds `text`."""
         try:
             data = loads(text)
         except Refused as error:
@@ -238,6 +223,31 @@ class HuggingFace(Tunable):
         if not isinstance(data, dict):
             raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
         return data
+
+
+@lru_cache(maxsize=16)
+def _described(spec: HuggingFace, text: str) -> Model:
+    """The model of `spec`, whose file holds `text`.  A plan or a sweep asks for the same one with
+    every point."""
+    try:
+        made = read_config(
+            spec.parsed(text),
+            sequence_length=spec.sequence_length,
+            name=Path(spec.huggingface).stem,
+            attention=spec.attention,
+            target_length=spec.target_length,
+            image_size=spec.image_size,
+            head=spec.head,
+            multi_token=spec.multi_token,
+        )
+        return made if spec.lengths == "fixed" else varying(made)
+    except Refused as error:
+        own = error.path and error.path[0] in spec.__dataclass_fields__
+        if own and getattr(spec, str(error.path[0])) is None:  # what the scenario has to say
+            raise
+        if own:  # what it says does not go with the file
+            raise Refused(f"{error.message}, in {spec.huggingface}", error.path) from None
+        raise Refused(f"{spec.huggingface}: {error}", ("huggingface",)) from None
 
 
 class LiveModel:

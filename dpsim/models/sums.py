@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dpsim.core.dtypes import DTYPE_BYTES, rest_of
+from dpsim.core.record import altered
 from dpsim.models import Model
 from dpsim.models.precision import Precision
 
@@ -77,6 +78,7 @@ def added(model: Model, sums: GradientSums | None, precision: Precision) -> Mode
         return model
     own = precision.parameters
     layers = tuple(
-        replace(layer, adding=sums.moved(layer.dtype or own, precision)) for layer in model.layers
+        altered(layer, {"adding": sums.moved(layer.dtype or own, precision)})
+        for layer in model.layers
     )
     return replace(model, layers=layers)

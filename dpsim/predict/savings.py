@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from dpsim.cases.case import Case
@@ -22,6 +24,7 @@ from dpsim.models.configurations import bundled_models
 from dpsim.models.huggingface import STORED
 from dpsim.models.precision import PrecisionSpec
 from dpsim.models.section import HuggingFace
+from dpsim.models.section import load as load_model
 
 Saving = Callable[[Case], Iterator[Variant]]
 #: what it costs to update what is stored in 16 bit
@@ -285,17 +288,25 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
     spec = case.scenario.model
     if not isinstance(spec, HuggingFace):
         return
-    found, alike = [], spec.kind(case.base)
-    for name in bundled_models():
-        if replace(spec, huggingface=name).kind(case.base) != alike:
-            continue
-        smaller = Variant(name, {"model": replace(spec, huggingface=name)})
-        with suppress(Refused, ValueError):
-            found.append((smaller.of(case).model.parameters, smaller))
-    for size, smaller in sorted(found, key=lambda entry: -entry[0]):
-        if size < case.model.parameters:
-            name = f"a smaller model, {smaller.name} ({size / 1e9:.3g} B parameters)"
-            yield replace(smaller, name=name)
+    alike = spec.kind(case.base)
+    sizes = {
+        name: _parameters(replace(spec, huggingface=name), case.base, alike)
+        for name in bundled_models()
+    }
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        if 0 < sizes[name] < case.model.parameters:
+            told = f"a smaller model, {name} ({sizes[name] / 1e9:.3g} B parameters)"
+            yield Variant(told, {"model": replace(spec, huggingface=name)})
+
+
+@lru_cache(maxsize=512)
+def _parameters(spec: HuggingFace, base: Path, kind: str) -> int:
+    """How many parameters the bundled model `spec` has, which is of that kind; 0: it is of another,
+    or cannot be so."""
+    with suppress(Refused, ValueError):
+        if spec.kind(base) == kind:
+            return load_model(spec, base).parameters
+    return 0
 
 
 #: those that keep devices and model, in the order in which they are advised

@@ -32,7 +32,10 @@ class HybridCubeMesh(HostedNode):
         if gpus > 8:
             raise ValueError(f"a hybrid cube mesh has at most 8 GPUs, not {gpus}")
         super().build(graph, node, gpus, nics)
+        bundles = {
+            count: dataclasses.replace(self.nvlink, bandwidth=count * self.nvlink.bandwidth)
+            for count in set(NVLINKS.values())
+        }
         for (a, b), count in NVLINKS.items():
             if b < gpus:
-                bundle = dataclasses.replace(self.nvlink, bandwidth=count * self.nvlink.bandwidth)
-                wire(graph, ("gpu", node, a), ("gpu", node, b), bundle)
+                wire(graph, ("gpu", node, a), ("gpu", node, b), bundles[count])
