@@ -29,6 +29,7 @@ from dpsim.predict.outcome import Outcome
 from dpsim.predict.peak import BeyondPeak
 from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play, play_once
 from dpsim.predict.point import Failed, Point, computed
+from dpsim.predict.products_dtype import in_words
 from dpsim.predict.relative import relate
 from dpsim.predict.scaling import laws
 from dpsim.predict.warned import warnings
@@ -88,7 +89,7 @@ class Prediction(Presented):
     @property
     def products(self) -> str:
         """The dtype of products in words; "" where points differ in it, or none is counted."""
-        found = {_products(one.case) for one in self.outcomes if not isinstance(one.point, Failed)}
+        found = {in_words(one.case) for one in self.outcomes if not isinstance(one.point, Failed)}
         return found.pop() if len(found) == 1 else ""
 
     @property
@@ -234,15 +235,6 @@ def _play(case: Case, budget: float) -> tuple[float, Played]:
     played = play(case, budget=budget)
     spent = estimate(case) if played.engine == "event" else 0.0
     return max(budget - spent, 0.0), played
-
-
-def _products(case: Case) -> str:
-    """The dtype of its products in words, and whether nobody said it."""
-    if case.model.flop_per_sample() == 0:  # durations are given, whatever they were measured in
-        return ""
-    said = case.scenario.precision
-    stated = said is not None and said.compute is not None
-    return case.precision.compute if stated else f"{case.precision.compute} (by default)"
 
 
 def _laws(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> Laws | NoLaws:

@@ -28,6 +28,7 @@ from dpsim.predict.memory import CROWDED, crowded, memory_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.peak import above_peak
 from dpsim.predict.point import Failed, Point, computed
+from dpsim.predict.products_dtype import left_in_fp32
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.routing import found_of_experts, level_range
 from dpsim.predict.unused import unused
@@ -47,6 +48,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *(f"finding: {one.fault}: {one.text}" for one in (found.findings if found else ())),
         *_certain(points),
         *_nowhere(cases, points),
+        *left_in_fp32(good),
         *_nobody_late(good),
         *_foreign(good),
         *_behind_pcie(good),
@@ -71,12 +73,13 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
     )
 
 
-#: medians of sources of training runs that were read when all was learned (A25): how many there
-#: are, and how many times as long as predicted their steps take in the median and in a quarter
+#: sources of training runs that were read when all was learned (A25): how many there are, how many
+#: times as long as predicted their steps take in the median and in a quarter, and how many runs
+#: intervals hold
 _ASSUMED = (
-    "not calibrated: compute is that of tuned code, not measured, and others' code is slower (of "
-    "50 sources that nobody had looked at, steps took 1.3 times as long in the median, 1.9 times "
-    "in a quarter); see `calibrate:`"
+    "not calibrated: compute and its interval are those of tuned code, and others' code is slower "
+    "(of 50 sources that nobody had looked at, steps took 1.3 times as long as predicted in the "
+    "median and 1.9 times in a quarter, and intervals held 60 % of the runs); see `calibrate:`"
 )
 
 
