@@ -71,6 +71,18 @@ def test_a_slice_of_tpus_by_name(tmp_path: Path, text: str, chips: int, machine:
     assert (cluster["machine"], cluster["gpus_per_node"]) == (machine, chips)
 
 
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("H100 Snellius", 4), ("Jean Zay H100", 4), ("Jean Zay A100", 8), ("NCSA Delta, A100", 4),
+        ("HGX A100 4-GPU", 4), ("HGX A100", 8),
+    ],
+)  # fmt: skip
+def test_a_node_is_as_large_as_where_the_gpu_is(tmp_path: Path, text: str, gpus: int) -> None:
+    found = point(tmp_path, accelerator=text, total_gpus=16, gpus_per_node="")
+    assert found.data["cluster"]["gpus_per_node"] == gpus
+
+
 def test_an_a100_on_azures_v4_is_no_tpu() -> None:
     found = platform(accelerator="A100", gpus_per_node=8, inter_node="ND A100 v4")
     assert found.cluster["machine"] == "nd-a100-v4"

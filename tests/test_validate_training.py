@@ -550,9 +550,35 @@ def test_rows_of_inference_are_refused_by_name(tmp_path: Path, changes: dict[str
         point(tmp_path, **changes)
 
 
+MORE_PASSES = [
+    {"task": "SimCLR pre-training"},
+    {"task": "DINO v2"},
+    {"task": "knowledge distillation"},
+    {"task": "DPO"},
+    {"framework": "TRL GRPOTrainer"},
+    {"task": "MAE pretraining"},
+]
+
+
+@pytest.mark.parametrize("changes", MORE_PASSES, ids=str)
+def test_what_computes_more_than_the_model_does_is_refused(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
+    with pytest.raises(Refused, match="more than a forward and a backward pass of one model"):
+        point(tmp_path, **changes)
+
+
+@pytest.mark.parametrize("task", ["COCO object detection", "semantic segmentation (ADE20K)"])
+def test_a_network_that_classifies_images_detects_nothing(tmp_path: Path, task: str) -> None:
+    with pytest.raises(Refused, match=r"alone does no .*detector's own name"):
+        point(tmp_path, model="ResNet-50", task=task)
+    assert point(tmp_path, model="SSD300", task="COCO object detection").step_time > 0
+
+
 @pytest.mark.parametrize(
     "task",
     [
+        "ImageNet without distillation", "classification, no detection",
         "SQuAD fine-tuning", "BERT pre-training", "natural language inference (MNLI)",
         "image training incl. JPEG decoding", "training without inference", "fine-tuning",
     ],

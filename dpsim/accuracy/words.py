@@ -286,6 +286,8 @@ class TableWords:
     throughput: Words
     nothing: Words
     inference: Words
+    more_passes: Words
+    not_classified: Words
     of_peak: Words
     per_gpu: Words
     of_all: Words

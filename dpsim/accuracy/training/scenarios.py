@@ -34,7 +34,7 @@ from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model, stated_size
 from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.precisions import plainly, precision_of
-from dpsim.accuracy.training.runs import training
+from dpsim.accuracy.training.runs import require_classifies, training
 from dpsim.accuracy.training.servers import servers
 from dpsim.accuracy.training.slices import accelerator_of, along_axes
 from dpsim.accuracy.training.strategies import (
@@ -262,6 +262,7 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
     stated = row.get("seq_len") or length_of_step(row, notes)
     tokens = _without_padding(row, int(stated), notes) if stated else None
     found = _chosen(row, mesh, tokens)
+    require_classifies(row, found.data)
     if found.language and not tokens:
         usual = found.data["sequence_length"]
         length = int(usual * float(row.text("times_usual_length") or 1.0))
