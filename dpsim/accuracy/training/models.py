@@ -231,6 +231,7 @@ def _language(
     require_possible(plain)
     for keys, _ in told(words.language, plain, column):
         if not _holds(str(keys.get("huggingface", "")), sequence_length or 0):
+            require_shape(plain, keys)
             parameters = parameters or size(str(keys["huggingface"]))
             continue
         found = ModelChoice({**keys, "sequence_length": tokens}, True)
