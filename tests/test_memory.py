@@ -17,6 +17,7 @@ from toys import job_of
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.compile.strategies.ddp import Ddp
+from dpsim.core import plugins
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.machines.devices import USABLE
@@ -24,18 +25,11 @@ from dpsim.machines.machine import device_names, load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import TOGETHER, layer_times
-from dpsim.models.memory import (
-    FITTING,
-    UNFIT,
-    Activations,
-    MemorySection,
-    activations,
-    in_flight_bytes,
-    memory_use,
-)
+from dpsim.models.in_flight import Activations, activations, in_flight_bytes
+from dpsim.models.memory import FITTING, UNFIT, MemorySection, memory_use
 from dpsim.models.recomputing import Recompute
 from dpsim.models.section import HuggingFace
-from dpsim.models.split import cheapest, tensor_part
+from dpsim.models.split import cheapest, stage_of, tensor_part
 from dpsim.models.transformer_layers import Block, attention, mlp
 from dpsim.planning.bench import bench_of
 from dpsim.planning.knobs import knob_of
@@ -411,12 +405,73 @@ def test_stages_keep_the_inputs_of_blocks_in_flight_and_rebuild_one_block() -> N
         assert found == 2 * ((4 - row) * 2 * sample + 34 * 128 * 256 - sample) + inside
 
 
-def test_a_backward_in_two_halves_holds_what_it_rebuilt_until_the_second() -> None:
-    own = {0: Activations(kept=10.0, rebuilt=7.0, whole=25.0)}
+def test_a_backward_in_two_halves_holds_what_waits_until_the_second() -> None:
+    own = {0: Activations(kept=10.0, rebuilt=7.0, waiting=25.0, first=30.0, second=4.0)}
     once = in_flight_bytes([(0, "F", 0), (0, "F", 1), (0, "B", 0), (0, "B", 1)], own)
     assert once == 27
     halves = [(0, "F", 0), (0, "F", 1), (0, "I", 0), (0, "I", 1), (0, "W", 0), (0, "W", 1)]
-    assert in_flight_bytes(halves, own) == 50
+    assert in_flight_bytes(halves, own) == 25 + 30
+    assert in_flight_bytes(halves[:2] + halves[2::2], own) == 10 + 30
+    assert in_flight_bytes([(0, "F", 0), (0, "I", 0), (0, "W", 0)], own) == 30
+
+
+def peaks(kind: str, kept: float, waiting: float) -> list[float]:
+    """Of every one of 4 ranks with 8 micro-batches."""
+    schedule = plugins.find("schedules", kind)()
+    each = Activations(kept=kept, waiting=waiting, first=max(kept, waiting))
+    lists = schedule.lists(4, 8)
+    return [in_flight_bytes(acts, dict.fromkeys(range(8), each)) for acts in lists]
+
+
+def test_what_waits_is_counted_as_the_lists_by_hand_have_it() -> None:
+    """ZB-H1's rank r holds 4 - r micro-batches before backward and r before W, so the peak is
+    1F1B's where W needs no more than B (Qi et al., arXiv:2401.10241, section 2.3); where it needs
+    more, r + 1 wait when an I has ended.  DualPipe's rank 0 and 3: F0 F0 F0 F1 I1, with three more
+    in flight; 1 and 2 put off the last two of their eight; p + 1 in flight where W needs no more
+    (README of deepseek-ai/DualPipe)."""
+    assert peaks("one_f_one_b", 1, 10) == [4, 3, 2, 1]
+    assert peaks("zb1p", 1, 0) == [4, 3, 2, 1]
+    assert peaks("zb1p", 1, 0.5) == [4, 3.5, 3, 2.5]
+    assert peaks("zb1p", 1, 1) == [4, 4, 4, 4]
+    assert peaks("zb1p", 1, 10) == [3 + 10, 2 + 20, 1 + 30, 40]
+    assert peaks("dualpipe", 1, 1) == [5, 5, 5, 5]
+    assert peaks("dualpipe", 1, 10) == [3 + 10, 20, 20, 3 + 10]
+
+
+def test_between_its_halves_a_gpt_block_keeps_32_s_b_h() -> None:
+    """14 of inputs and 18 of gradients of products, at 16 bit; of forward's 34 s b h and scores
+    (Qi et al., arXiv:2401.10241, table 1)."""
+    first = stage_of(gpt(), [1, 2])
+    for again in ("none", "selective", "full"):
+        assert activations(first, 3, "bf16", again).waiting == 3 * 32 * 2048 * 12288
+    assert activations(first, 1, "bf16", "none").kept == (34 + 80) * 2048 * 12288
+    assert activations(first, 1, "fp8", "full").waiting == 16 * 2048 * 12288
+
+
+def test_torch_keeps_what_forward_saved_beside_the_gradients_of_products_and_norms() -> None:
+    first = stage_of(gpt(), [1, 2])
+    none, full = (activations(first, 1, "bf16", a, graph=True) for a in ("none", "full"))
+    assert none.waiting - none.kept == full.waiting - full.kept == (18 + 4) * 2048 * 12288
+    assert (none.second, full.second) == (0, full.rebuilt * (1 + 6) / 2)
+
+
+def test_of_logits_wait_their_gradients_at_16_bit() -> None:
+    """The input of a head's product, and the gradient of what it puts out; the log-softmax, at 32
+    bit, is forward's alone."""
+    model = gpt(hidden=256, heads=4, sequence_length=128, vocabulary=1024)
+    head = stage_of(model, [len(model.layers) - 1])
+    for graph in (False, True):
+        found = activations(head, 1, "bf16", "full", graph=graph)
+        assert found.kept == 128 * (2 * 256 + 4 * 1024)
+        assert found.waiting == 128 * (2 * 256 + 2 * 1024)
+
+
+def test_a_schedule_that_puts_weights_off_says_what_recomputation_is_worth() -> None:
+    sets = ["batch.global=4096", "batch.accumulation=32", "schedule.kind=zb1p"]
+    answer = predict(read("deepseek-v3-h800", sets))
+    said = [text for text in answer.warnings if "one_f_one_b takes 26.5 GB" in text]
+    assert len(said) == 1
+    assert "saves nothing of what waits" in said[0]
 
 
 # -- cuts into stages -----------------------------------------------------------------------------

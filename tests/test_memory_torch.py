@@ -19,11 +19,14 @@ from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import LayerTime
 from dpsim.models.huggingface import read_config
+from dpsim.models.in_flight import Activations, activations
 from dpsim.models.memory import footprints
 from dpsim.models.precision import Optimizer, Precision
+from dpsim.models.split import stage_of
 from dpsim.models.tuning import Tunable
 from dpsim.predict.memory import at_peak
 
+SPLIT = json.loads((Path(__file__).parent / "data/memory/split.json").read_text())
 RECORDED = json.loads((Path(__file__).parent / "data/memory/torch.json").read_text())
 CASES = {case["name"]: case for case in RECORDED["cases"]}
 #: cases that differ in what dpsim does not describe, and the error that this leaves
@@ -125,3 +128,32 @@ def test_blocks_of_an_8b_model_with_adapters_add_up(kind: str, ranks: int) -> No
     name = f"8b {kind} fsdp x{ranks}"
     few, more, all_of = (CASES[name + end]["peak_bytes"] for end in ("", " of 8", " of 32"))
     assert (more - few) / 5 == (all_of - more) / 24
+
+
+# -- a backward in two halves ---------------------------------------------------------------------
+
+
+def halved(case: dict[str, Any]) -> tuple[Activations, int]:
+    """What dpsim counts of a recorded stage, and its blocks' weights (a bias goes with its own)."""
+    model = model_of({**SPLIT["shape"], "family": case["family"], "kv_heads": 8})
+    last = len(model.layers) if case["last"] else len(model.layers) - 2
+    stage = stage_of(model, range(1, last))
+    weights = sum(
+        not tensor.name.endswith("bias")
+        for layer in stage.layers
+        for tensor in layer.tensors
+        if layer.unit
+    )
+    again = case["recompute"]
+    return activations(stage, 1, "bf16", again, eager=True, graph=True), weights
+
+
+@pytest.mark.parametrize("case", SPLIT["cases"], ids=lambda c: "-".join(map(str, c.values())))
+def test_between_two_halves_waits_what_torch_keeps(case: dict[str, Any]) -> None:
+    found, weights = halved(case)
+    assert found.kept == pytest.approx(case["kept"], rel=0.04)
+    assert found.waiting == pytest.approx(case["waiting"], rel=0.025)
+    assert found.first == pytest.approx(case["first"], rel=0.08)
+    if case["recompute"] == "full":
+        assert case["blocks_again"] == weights  # once for every weight
+        assert found.second == pytest.approx(case["second"], rel=0.2)

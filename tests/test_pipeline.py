@@ -15,7 +15,7 @@ from dpsim.cases.plays import Stretch
 from dpsim.compile.placement import Mesh
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
-from dpsim.models.memory import activations
+from dpsim.models.in_flight import activations
 from dpsim.models.split import balanced
 from dpsim.play import event, vectorised
 from dpsim.predict import shortened, straight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from dpsim.core import units
@@ -107,30 +107,6 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
-class Activations:
-    """Bytes of activations of one micro-batch on one rank.
-
-    kept      from its forward until its backward
-    rebuilt   the most that backward has beside them at one time, of what it computes again
-    whole     kept and everything computed again: what is there between the two halves of a backward
-              that is split, for both halves need it
-    forward   the most that forward has beside them at one time
-    backward  how much more backward has with its own gradients
-    """
-
-    kept: float
-    rebuilt: float = 0.0
-    whole: float = 0.0
-    forward: float = 0.0
-    backward: float = 0.0
-
-    @property
-    def peak(self) -> float:
-        """With one micro-batch at a time."""
-        return self.kept + max(self.rebuilt + self.backward, self.forward)
-
-
-@dataclass(frozen=True)
 class Footprint:
     """Bytes of one layer for one micro-batch on one rank.
 
@@ -189,31 +165,6 @@ def footprints(
         own = Footprint(_kind(layer), kept, rebuilt[i] * samples, forward, backward, again)
         found.append(own)
     return found
-
-
-def activations(
-    model: Model,
-    samples: float,
-    dtype: str,
-    recompute: Recompute,
-    *,
-    eager: bool = False,
-    loss: bool | None = None,
-) -> Activations:
-    """What a micro-batch of `samples` samples keeps.
-
-    Full recomputation keeps the inputs of blocks and rebuilds one block after the other
-    (Korthikanti et al., arXiv:2205.05198, section 5: 2 s b h bytes a block at 16 bit).  Selective
-    recomputation rebuilds the scores of one attention at a time, that by operator one block, that
-    of experts one half.
-    """
-    found = footprints(model, samples, dtype, recompute, eager=eager, loss=loss)
-    kept = sum(one.kept for one in found)
-    whole = samples * sum(kept_bytes(layer, dtype, "none", eager=eager) for layer in model.layers)
-    rebuilt = max(one.rebuilt for one in found)
-    beside = max(one.rebuilt + one.backward for one in found) - rebuilt
-    ahead = max(one.forward for one in found)
-    return Activations(kept, rebuilt, max(whole, kept), ahead, beside)
 
 
 def _kind(layer: Layer) -> str:
@@ -275,33 +226,6 @@ def _blocks(model: Model) -> list[list[int]]:
             found.append([index])
         unit = layer.unit
     return found
-
-
-def in_flight_bytes(
-    acts: Iterable[tuple[int, str, int]], stages: Mapping[int, Activations]
-) -> float:
-    """The most activations that a pipeline rank has at once [B].
-
-    `acts` are its operations (stage, kind, micro-batch) in order, `stages` what one micro-batch has
-    in each of its stages: its forward keeps them until its backward has run, or W where that is
-    split; what backward computes again is there once, not for every micro-batch in flight.
-    """
-    now = most = 0.0
-    for stage, kind, _ in acts:
-        own = stages[stage]
-        if kind == "F":
-            now += own.kept
-            most = max(most, now + own.forward)
-        elif kind == "B":
-            most = max(most, now + own.rebuilt + own.backward)
-            now -= own.kept
-        elif kind == "I":
-            most = max(most, now + own.rebuilt + own.backward)
-            now += own.whole - own.kept
-        elif kind == "W":
-            now -= own.whole
-        most = max(most, now)
-    return most
 
 
 def memory_use(

@@ -8,17 +8,11 @@ from typing import NamedTuple
 from dpsim.cases.case import Case
 from dpsim.compile.held import ONCE, Held, Line, together
 from dpsim.compile.job import Job
+from dpsim.compile.schedules import Act
 from dpsim.core.dtypes import working_bytes
 from dpsim.models import Model
-from dpsim.models.memory import (
-    Activations,
-    Footprint,
-    MemoryUse,
-    activations,
-    footprints,
-    in_flight_bytes,
-    memory_use,
-)
+from dpsim.models.in_flight import Activations, activations, in_flight_bytes
+from dpsim.models.memory import Footprint, MemoryUse, footprints, memory_use
 
 #: stages of pipelines from which on runs of full memory are known to be slow, 4.6 to 8.5 times as
 #: long as modelled (docs/assumptions.md, A99)
@@ -151,7 +145,8 @@ def _stage_memory(case: Case, row: int) -> MemoryUse:
             for name, size in scenario.strategy.memory(part).items():
                 before = states.get(name, 0.0)
                 states[name] = max(before, size) if name in ONCE else before + size
-    acts = case.acts[row]
+    graph = splits_graph(case)
+    acts = [_as_run(act, opens=graph and layout.opens(act.stage)) for act in case.acts[row]]
     found = []
     for way in _ways(case):
         own: dict[int, Activations] = {
@@ -162,8 +157,22 @@ def _stage_memory(case: Case, row: int) -> MemoryUse:
                 scenario.recompute,
                 eager=way,
                 loss=case.eager_loss(way),
+                graph=graph,
             )
             for stage, job in jobs.items()
         }
         found.append({**states, "activations": in_flight_bytes(acts, own)})
     return _use(case, found, 0)
+
+
+def splits_graph(case: Case) -> bool:
+    """Whether torch's pipelining splits backward, where it is split."""
+    return case.scenario.strategy.torch_stages and case.programs.layout.schedule.in_torch
+
+
+def _as_run(act: Act, *, opens: bool) -> Act:
+    """`act`; of a first stage torch's pipelining runs nothing but W, which is all of backward
+    (torch 2.13 torch/distributed/pipelining/stage.py, `backward_one_chunk`)."""
+    if not opens or act.kind not in "IW":
+        return act
+    return act._replace(kind="B" if act.kind == "W" else "")

@@ -18,7 +18,7 @@ from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.topology import TRAY, Topology, alike
 from dpsim.models.memory import UNFIT, UNFIT_WORDS
-from dpsim.predict import lived, startup, training_run
+from dpsim.predict import lived, split_backward, startup, training_run
 from dpsim.predict.carried import altered
 from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
@@ -59,6 +59,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_unfit(outcomes),
         *(_crowded(outcomes) if found is None else ()),
         *(unused(good[0]) if good else ()),
+        *split_backward.warnings(good),
         *_strategy_notes(good),
         *_unsettled(good),
         *dict.fromkeys(said for case in good if (said := case.scenario.strategy.caveat)),
@@ -290,7 +291,8 @@ def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
             short, there = used.shortfall / 1e9, (used.capacity or 0) / 1e9
             words = UNFIT_WORDS[used.fits]
             yield f"{point.ranks} ranks: {words}, {short:.1f} GB short of {there:.1f} GB"
-            yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(one.case))
+            said = (*_other_stages(one.case), *split_backward.beside_one_f_one_b(one.case))
+            yield from (f"{point.ranks} ranks: {text}" for text in said)
 
 
 def _crowded(outcomes: Sequence[Outcome]) -> Iterator[str]:

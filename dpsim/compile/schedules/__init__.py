@@ -49,6 +49,8 @@ class Schedule:
     pipes: ClassVar[int] = 1
     #: whether torch plays it on the runtime that gathers whole stages ahead
     gathers_ahead: ClassVar[bool] = True
+    #: whether torch's pipelining has it
+    in_torch: ClassVar[bool] = True
 
     @property
     def chunks(self) -> int:

@@ -31,6 +31,7 @@ class DualPipe(VShaped):
     """
 
     pipes: ClassVar[int] = 2
+    in_torch: ClassVar[bool] = False
 
     def refuse(self, ranks: int, micro_batches: int) -> None:
         if ranks % 2:

@@ -24,6 +24,8 @@ class ZB2P(Schedule):
     micro-batches on p ranks on, a step as long as its, or shorter where backward for the weights
     takes longer than forward; with fewer often a longer one."""
 
+    in_torch = False
+
     def filling(self, ranks: int) -> int:
         return 2 * ranks
 

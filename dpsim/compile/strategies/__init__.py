@@ -243,6 +243,11 @@ class Strategy:
         return False
 
     @property
+    def torch_stages(self) -> bool:
+        """Whether its stages run on torch's pipelining."""
+        return False
+
+    @property
     def overlaps_tensors(self) -> bool:
         """Default of `parallel.overlap_tensor_gradients`: exchanges beside products."""
         return False

@@ -36,6 +36,10 @@ class Around(Strategy):
         return self.within.torch_attention
 
     @property
+    def torch_stages(self) -> bool:
+        return self.within.torch_stages
+
+    @property
     def overlaps_tensors(self) -> bool:
         return self.within.overlaps_tensors
 

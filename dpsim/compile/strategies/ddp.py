@@ -260,6 +260,10 @@ class Ddp(Strategy):
     def takes_uneven_inputs(self) -> bool:
         return self.join
 
+    @property
+    def torch_stages(self) -> bool:
+        return True
+
     def first_messages(self, job: Job) -> tuple[int, ...]:
         """What the constructor sends."""
         sizes = [(p.dtype, p.bytes) for p in parameters_of(job)]

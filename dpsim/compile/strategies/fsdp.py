@@ -249,6 +249,10 @@ class Fsdp(Strategy):
     def casts_gradients(self) -> bool:
         return True
 
+    @property
+    def torch_stages(self) -> bool:
+        return True
+
     def memory(self, job: Job) -> dict[str, float]:
         """Shards, and the transient buffers at their largest: the root gathered throughout, two
         gather outputs and two unsharded groups beside it, the root's and one group's unsharded

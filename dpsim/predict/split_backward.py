@@ -1,0 +1,50 @@
+"""What to know about a backward that is split in two where much is computed again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from dpsim.cases.case import Case
+from dpsim.compile.schedules.one_f_one_b import OneFOneB
+from dpsim.core.plugins import name_of
+from dpsim.core.record import Refused
+from dpsim.models.recomputing import WHOLE_BLOCKS
+from dpsim.predict.memory import memory_of, splits_graph
+
+
+def warnings(good: Sequence[Case]) -> Iterator[str]:
+    """That torch's pipelining computes blocks again for every weight, which nothing counts."""
+    for case in good:
+        if not _splits(case) or not splits_graph(case):
+            continue
+        yield (
+            f"{name_of(case.programs.layout.schedule)} with recompute {case.scenario.recompute}: "
+            "torch's pipelining computes a block again for every weight in it, which memory has "
+            "and step time has not; a tenth of the tokens of interleaved_1f1b were measured "
+            "(pytorch/torchtitan#773)"
+        )
+        return
+
+
+def beside_one_f_one_b(case: Case) -> Iterator[str]:
+    """What a case that does not fit would need where nothing waits for a second half."""
+    if not _splits(case):
+        return
+    scenario = dataclasses.replace(case.scenario, schedule=OneFOneB())
+    try:
+        used = memory_of(Case(scenario, case.base, case.compute_scale))
+    except Refused:
+        return
+    yield (
+        f"recompute {case.scenario.recompute} saves nothing of what waits for the weights' half "
+        "of backward (inputs of products, gradients of what they put out); one_f_one_b takes "
+        f"{used.total / 1e9:.1f} GB"
+    )
+
+
+def _splits(case: Case) -> bool:
+    """Whether blocks are computed again whole, and backward is split."""
+    if case.mesh.plain or case.scenario.recompute not in WHOLE_BLOCKS:
+        return False
+    return any(act.kind == "I" for acts in case.acts for act in acts)
