@@ -440,7 +440,7 @@ def test_what_waits_is_counted_as_the_lists_by_hand_have_it() -> None:
 
 def test_between_its_halves_a_gpt_block_keeps_32_s_b_h() -> None:
     """14 of inputs and 18 of gradients of products, at 16 bit; of forward's 34 s b h and scores
-    (Qi et al., arXiv:2401.10241, table 1)."""
+    (Qi et al., arXiv:2401.10241, section 2.3)."""
     first = stage_of(gpt(), [1, 2])
     for again in ("none", "selective", "full"):
         assert activations(first, 3, "bf16", again).waiting == 3 * 32 * 2048 * 12288
@@ -466,12 +466,64 @@ def test_of_logits_wait_their_gradients_at_16_bit() -> None:
         assert found.waiting == 128 * (2 * 256 + 2 * 1024)
 
 
+def llama_stages(kind: str, strategy: str, again: str) -> list[float]:
+    """GB of activations of each of 8 stages of Llama-3-8B, with 16 micro-batches of a sequence."""
+    data = {
+        "model": {"huggingface": "llama-3-8b", "sequence_length": 8192},
+        "cluster": {"machine": "dgx-h100", "nodes": 1},
+        "parallel": {"pipeline": 8},
+        "strategy": {"kind": strategy},
+        "schedule": {"kind": kind},
+        "precision": {"parameters": "bf16", "compute": "bf16"},
+        "batch": {"per_device": 1, "accumulation": 16},
+        "recompute": again,
+    }
+    case = Case(load(data, Path(), "").points[0], Path())
+    return [_stage_memory(case, row).parts["activations"] / 1e9 for row in range(8)]
+
+
+def test_zero_bubble_needs_what_1f1b_does_but_on_the_heads_rank_and_with_recomputation() -> None:
+    """The table of docs/howto/meshes.md."""
+    plain, zero = (llama_stages(kind, "megatron", "none") for kind in ("one_f_one_b", "zb1p"))
+    assert max(zero[:-1]) == pytest.approx(max(plain), rel=0.01)
+    assert (round(max(plain)), round(zero[-1])) == (37, 58)
+    logits = 8192 * 128256 * 2 / 1e9
+    assert zero[-1] - zero[-2] > 7 * logits
+    found = [max(llama_stages(k, "megatron", "full")) for k in ("one_f_one_b", "zb1p")]
+    assert [round(size) for size in found] == [7, 55]
+    torchs = llama_stages("zb1p", "ddp", "none")
+    assert [round(size) for size in (min(torchs), torchs[-2], torchs[-1])] == [58, 84, 115]
+    assert round(max(llama_stages("one_f_one_b", "ddp", "none"))) == 58
+    found = [max(llama_stages(k, "ddp", "full")) for k in ("one_f_one_b", "zb1p")]
+    assert [round(size) for size in found] == [13, 88]
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["model.sequence_length=10240"], "or execution.compile: true) it fits, with 75.6 GB"),
+        (["model.sequence_length=12288"], "which is within the error"),
+        (["memory.kernels=eager"], "short of 84.9 GB, which is within the error of fragmentation"),
+    ],
+)  # fmt: skip
+def test_a_step_that_is_unlikely_to_fit_says_what_it_may_fit_with(
+    sets: list[str], said: str
+) -> None:
+    loaded = read("llama3-8b-h100", ["cluster.nodes=1", "recompute=none", *sets])
+    text = next(text for text in predict(loaded).warnings if "is unlikely to fit" in text)
+    assert said in text
+
+
 def test_a_schedule_that_puts_weights_off_says_what_recomputation_is_worth() -> None:
     sets = ["batch.global=4096", "batch.accumulation=32", "schedule.kind=zb1p"]
     answer = predict(read("deepseek-v3-h800", sets))
-    said = [text for text in answer.warnings if "one_f_one_b takes 26.5 GB" in text]
-    assert len(said) == 1
-    assert "saves nothing of what waits" in said[0]
+    (said,) = [text for text in answer.warnings if "one_f_one_b takes 26.5 GB" in text]
+    assert "saves nothing of what waits" in said
+    sets = ["cluster.nodes=1", "parallel.pipeline=8", "batch.accumulation=8", "schedule.kind=zb1p"]
+    sets += ["variability.jitter=0", "variability.steps=1", "strategy.reshard_after_forward=false"]
+    assert any(
+        "for every weight in it" in w for w in predict(read("llama3-8b-h100", sets)).warnings
+    )
 
 
 # -- cuts into stages -----------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 Where backward is split, its half for the weights (W) needs less than its half for the inputs (I):
 inputs of products with weights, and the gradients of what these put out.  For a GPT block that is
 32 s b h bytes at 16 bit (14 of inputs, 18 of gradients) of the 34 s b h + 5 a s^2 b of its forward
-(Qi et al., arXiv:2401.10241, table 1).  What is kept between the two depends on who splits it:
+(Qi et al., arXiv:2401.10241, section 2.3; megatron/core/pipeline_parallel/zerobubble/runtime.py of
+sail-sg/zero-bubble-pipeline-parallelism 39f2c186).  What is kept depends on who splits it:
 
-* Code that puts products with weights off (`WeightGradStore` of sail-sg/zero-bubble-pipeline-
-  parallelism 39f2c186 megatron/core/tensor_parallel/layers.py and of deepseek-ai/DualPipe 3da1bbea
-  dualpipe/utils.py; TransformerEngine's `delay_wgrad_compute`) keeps that alone, whatever is
-  computed again: I has computed the inputs again, and W reads them.
+* Code that puts products with weights off (`WeightGradStore` of sail-sg's
+  megatron/core/tensor_parallel/layers.py and of deepseek-ai/DualPipe 3da1bbea dualpipe/utils.py;
+  TransformerEngine's `delay_wgrad_compute`) keeps that alone, whatever is computed again: I has
+  computed the inputs again, and W reads them.
 * torch's pipelining keeps all that forward saved, for `stage_backward_input` retains the graph, and
   the gradients beside it; what is above the last product with weights, the loss, it lets go
   (torch 2.13 torch/distributed/pipelining/_backward.py).  Of blocks that are computed again it

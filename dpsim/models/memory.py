@@ -33,6 +33,8 @@ ALLOCATED_ERROR = 0.05
 Fits = Literal["yes", "likely", "unlikely", "no"]
 #: answers with which a step is taken to fit, and those with which it is not
 FITTING, UNFIT = ("yes", "likely"), ("unlikely", "no")
+#: what is said of a step with the former
+FITS_WORDS = {"yes": "fits", "likely": "likely fits"}
 #: what is said of a step with the latter
 UNFIT_WORDS = {"unlikely": "is unlikely to fit", "no": "does not fit"}
 #: parts that are not allocated by tensors

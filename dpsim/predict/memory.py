@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from dpsim.cases.case import Case
@@ -12,7 +13,7 @@ from dpsim.compile.schedules import Act
 from dpsim.core.dtypes import working_bytes
 from dpsim.models import Model
 from dpsim.models.in_flight import Activations, activations, in_flight_bytes
-from dpsim.models.memory import Footprint, MemoryUse, footprints, memory_use
+from dpsim.models.memory import FITS_WORDS, Footprint, MemoryUse, footprints, memory_use
 
 #: stages of pipelines from which on runs of full memory are known to be slow, 4.6 to 8.5 times as
 #: long as modelled (docs/assumptions.md, A99)
@@ -100,6 +101,20 @@ def _ways(case: Case) -> tuple[bool, ...]:
     said = (case.scenario.memory.kernels, case.scenario.execution.compile)
     known = said != (None, None)
     return (case.eager,) if known else (case.eager, not case.eager)
+
+
+def what_would_fit(case: Case, used: MemoryUse) -> str:
+    """Of a step that is unlikely to fit, what unknown it may fit with."""
+    if len(_ways(case)) > 1 and case.eager:
+        known = replace(case.scenario.memory, kernels="fused")
+        scenario = replace(case.scenario, memory=known)
+        other = memory_of(Case(scenario, case.base, case.compute_scale))
+        fused = "; with fused kernels (memory.kernels: fused, or execution.compile: true) it"
+        if other.holds:
+            return f"{fused} {FITS_WORDS[str(other.fits)]}, with {other.total / 1e9:.1f} GB"
+        if other.total < used.total:
+            return f"{fused} is {other.shortfall / 1e9:.1f} GB short, which is within the error"
+    return ", which is within the error of fragmentation, runtime and what is counted"
 
 
 def at_peak(model: Model, held: Held, layers: Sequence[Footprint]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level
 from dpsim.predict.library_kernels import of_kernels, quicker_layout
-from dpsim.predict.memory import CROWDED, crowded, memory_of
+from dpsim.predict.memory import CROWDED, crowded, memory_of, what_would_fit
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.peak import above_peak
 from dpsim.predict.point import Failed, Point, computed
@@ -290,9 +290,10 @@ def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
         if used is not None and used.fits in UNFIT:
             short, there = used.shortfall / 1e9, (used.capacity or 0) / 1e9
             words = UNFIT_WORDS[used.fits]
-            yield f"{point.ranks} ranks: {words}, {short:.1f} GB short of {there:.1f} GB"
-            said = (*_other_stages(one.case), *split_backward.beside_one_f_one_b(one.case))
-            yield from (f"{point.ranks} ranks: {text}" for text in said)
+            said = what_would_fit(one.case, used) if used.fits == "unlikely" else ""
+            yield f"{point.ranks} ranks: {words}, {short:.1f} GB short of {there:.1f} GB{said}"
+            more = (*_other_stages(one.case), *split_backward.beside_one_f_one_b(one.case))
+            yield from (f"{point.ranks} ranks: {text}" for text in more)
 
 
 def _crowded(outcomes: Sequence[Outcome]) -> Iterator[str]:
