@@ -129,8 +129,7 @@ class Strategy:
 
     @property
     def behaves(self) -> bool:
-        """Whether ranks behave, in place of issuing what `program` says; that is then what a rank
-        computes in a clock."""
+        """Whether ranks behave; what `program` says is then what a rank computes in a clock."""
         return type(self).behave is not Strategy.behave
 
     def behave(self, world: World) -> Behaviour:

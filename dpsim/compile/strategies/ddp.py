@@ -95,6 +95,7 @@ class Ddp(Strategy):
     recordable = True
     recorded_buckets = True
     torch_attention = True
+    torch_stages = True
 
     torch: Torch = TORCH
     bucket_cap_mb: Megabytes | None = None
@@ -259,10 +260,6 @@ class Ddp(Strategy):
     @property
     def takes_uneven_inputs(self) -> bool:
         return self.join
-
-    @property
-    def torch_stages(self) -> bool:
-        return True
 
     def first_messages(self, job: Job) -> tuple[int, ...]:
         """What the constructor sends."""

@@ -78,6 +78,7 @@ class Fsdp(Strategy):
 
     sharded = True
     torch_attention = True
+    torch_stages = True
     shares_experts = True
     torch: Torch = TORCH
     reshard_after_forward: Flag | Count | None = None
@@ -247,10 +248,6 @@ class Fsdp(Strategy):
 
     @property
     def casts_gradients(self) -> bool:
-        return True
-
-    @property
-    def torch_stages(self) -> bool:
         return True
 
     def memory(self, job: Job) -> dict[str, float]:
