@@ -661,6 +661,23 @@ GPT2 = {
 }
 
 
+@pytest.mark.parametrize(("precision", "told"), [({}, True), ({"compute": "fp32"}, False)])
+def test_products_in_16_bits_are_advised_where_nobody_said_32(
+    precision: dict[str, str], told: bool
+) -> None:
+    data = {
+        **GPT2,
+        "model": {"huggingface": "llama-3-8b", "sequence_length": 4096},
+        "cluster": {"machine": "dgx-h100", "ranks": 4},
+        "strategy": {"kind": "fsdp"},
+        "batch": {"per_device": 1},
+        "precision": {"parameters": "fp32", **precision},
+    }
+    said = advised(data)
+    found = [text for text in said if "precision.compute: bf16" in text]
+    assert bool(found) == told
+
+
 def test_flash_attention_or_recomputing_scores_is_advised_where_scores_are_stored() -> None:
     lines = advised(GPT2)
     flash = next(line for line in lines if "model.attention: flash" in line)

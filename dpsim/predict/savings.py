@@ -25,6 +25,7 @@ from dpsim.models.huggingface import STORED
 from dpsim.models.precision import PrecisionSpec
 from dpsim.models.section import HuggingFace
 from dpsim.models.section import load as load_model
+from dpsim.predict.products_dtype import half_of, stated
 
 Saving = Callable[[Case], Iterator[Variant]]
 #: what it costs to update what is stored in 16 bit
@@ -223,6 +224,16 @@ def _fewer_states(case: Case) -> Iterator[Variant]:
             yield Variant(f"optimizer: {{kind: {kind}}}", {"optimizer": changed}, cost)
 
 
+def _mixed(case: Case) -> Iterator[Variant]:
+    """Products, and so activations, in 16 bits, where nobody said that they are in 32."""
+    precision, half = case.precision, half_of(case)
+    if half is not None and precision.compute == "fp32" and not stated(case):
+        changed = PrecisionSpec(
+            parameters=precision.parameters, compute=half, reduce=precision.reduce
+        )
+        yield Variant(f"precision.compute: {half}", {"precision": changed})
+
+
 def _narrow_parameters(case: Case) -> Iterator[Variant]:
     """Parameters in 16 bit; systems that keep no copy of them then train purely in 16 bit."""
     precision = case.precision
@@ -316,6 +327,7 @@ SAVINGS: tuple[Saving, ...] = (
     _quantised,
     _each_reduced,
     _stages,
+    _mixed,
     _recompute,
     _sequence,
     _smaller_batch,
