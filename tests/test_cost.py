@@ -18,7 +18,7 @@ from rich.console import Console
 import dpsim
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load, to_data
-from dpsim.money.currency import CENT, Money, Priced, rounded
+from dpsim.money.currency import CENT, Money, Priced, dollars, rounded
 from dpsim.money.items import YEAR, Bill, bill
 from dpsim.money.price import Energy, NetworkPrice, Price, Purchase, StoragePrice
 from dpsim.money.price_list import read_quote
@@ -27,7 +27,6 @@ from dpsim.predict.training_run import cost_of, switch_ports, usage_of
 from dpsim.report.explained import cost_columns, print_explanation
 from dpsim.report.points import run_columns
 from dpsim.report.run import print_run
-from dpsim.report.text import money
 
 PRICES = Path(__file__).parent / "data" / "prices"
 USAGE = Usage(
@@ -416,9 +415,9 @@ def test_tables_show_time_money_and_energy() -> None:
     text = out.getvalue()
     assert "Training takes" in text
     last = found.points[-1]
-    low, high = (money(last[f"cost_{end}_usd"]).removesuffix(" usd") for end in ("low", "high"))
+    low, high = (dollars(last[f"cost_{end}_usd"]).removesuffix(" usd") for end in ("low", "high"))
     told = " ".join(text.split())
-    assert told.count(f"and costs {money(last['cost_usd'])} ({low}–{high} usd).") == 1
+    assert told.count(f"and costs {dollars(last['cost_usd'])} ({low}–{high} usd).") == 1
     assert "as its steps')" in told
     assert "cooling" in text
     assert "1 node x 20 usd/h" in text

@@ -19,6 +19,7 @@ from typing import Any
 from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.core.units import parse, show
+from dpsim.money.currency import dollars
 from dpsim.predict.point import FITTING
 
 #: fields that compare a point with another one
@@ -57,7 +58,10 @@ class Wanted:
     def __str__(self) -> str:
         if self.field == "fits":
             return "fits"
-        return f"{self.field} {'>=' if self.least else '<='} {said(self.field, self.limit)}"
+        limit = said(self.field, self.limit)
+        if dimension(self.field) == "usd":  # as it was asked, to the cent
+            limit = f"{self.limit:,.2f}".removesuffix(".00") + " usd"
+        return f"{self.field} {'>=' if self.least else '<='} {limit}"
 
     def margin(self, point: Mapping[str, Any], *, sure: bool = False) -> float:
         """How far `point` is on the right side, relative to the limit; -inf without a number.
@@ -170,7 +174,7 @@ def said(field: str, value: float) -> str:
     """`value` of `field` with its unit, for people."""
     kind = dimension(field)
     if kind == "usd":
-        return f"{value:,.2f} usd"
+        return dollars(value)
     if kind == "kWh":
         return f"{value:,.4g} kWh" if value < 1e4 else f"{value:,.0f} kWh"
     if kind == "s" and value >= 120:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
+from dpsim.money.currency import dollars
 from dpsim.report import figures, text
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.figures import BLACK, BLUE, GREY
-from dpsim.report.table import Columns, columns, say, table, warn
-from dpsim.report.text import between, brief, clean, duration, money, number, percent
+from dpsim.report.table import Columns, columns, put, say, warn
+from dpsim.report.text import between, brief, clean, duration, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 #: what `dpsim compare -o` writes
 FILES = ("comparison.json", "candidates.csv", "comparison.png", "comparison.svg", "index.html")
+#: what is left out first where a terminal is too narrow; --json and candidates.csv have all of it
+_DROPPED = ("sent/rank", "exposed", "eff.", "of time", "memory",
+            "energy", "expected regret", "cost", "90 % interval")  # fmt: skip
 #: pairs that are told in words
 MOST_PAIRS = 6
 _WHAT = {"cost": "costs", "time": "takes", "energy": "draws"}
@@ -33,13 +37,8 @@ _LABELS = {"cost": "cost [usd]", "time": "time [{}]", "energy": "energy [kWh]"}
 def worth(value: float, by: str) -> str:
     """An objective with its unit."""
     if by == "cost":
-        return _dollars(value)
+        return dollars(value)
     return duration(value) if by == "time" else f"{number(value)} kWh"
-
-
-def _dollars(value: float) -> str:
-    """Dollars; without cents where there are thousands."""
-    return f"{value:,.0f} usd" if value >= 1000 else money(value)
 
 
 def interval(low: float, high: float, by: str) -> str:
@@ -107,9 +106,9 @@ def choice_columns(document: Document) -> Columns:
         if c["days"] is not None:
             row["time"] = duration(c["days"] * 86400.0)
         if c["cost_usd"] is not None:
-            row["cost"] = _dollars(c["cost_usd"])
+            row["cost"] = dollars(c["cost_usd"])
         elif c["usd_per_hour"] is not None:
-            row["cost"] = f"{money(c['usd_per_hour'])}/h"
+            row["cost"] = f"{dollars(c['usd_per_hour'])}/h"
         if c["energy_kwh"] is not None:
             row["energy"] = f"{number(c['energy_kwh'])} kWh"
         if c["objective"] is not None:
@@ -201,8 +200,8 @@ def _break_even(document: Document) -> list[str]:
             f"No price of its devices makes {clean(second)} as cheap: its other costs are more."
         ]
     return [
-        f"{clean(second)} would cost the same at {money(price)} per device-hour; now it is "
-        f"{money(own)}."
+        f"{clean(second)} would cost the same at {dollars(price)} per device-hour; now it is "
+        f"{dollars(own)}."
     ]
 
 
@@ -222,8 +221,8 @@ def _measure(document: Document) -> list[str]:
 def print_comparison(document: Document, console: Console, files: str) -> None:
     """The answer first, then the tables, then why and what to measure."""
     say(console, [headline(document)], "bold")
-    console.print(table(*step_columns(document), left=("candidate", "job", "bottleneck")))
-    console.print(table(*choice_columns(document), left=("candidate",)))
+    put(console, step_columns(document), ("candidate", "job", "bottleneck"), _DROPPED)
+    put(console, choice_columns(document), ("candidate",), _DROPPED)
     say(console, sentences(document))
     for command in (document["measure_next"] or {}).get("commands", ()):
         console.print(f"    {clean(command)}", markup=False, highlight=False, soft_wrap=True)

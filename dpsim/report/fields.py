@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dpsim.money.currency import dollars
 from dpsim.planning.wanted import ends_of, said, value_of
 from dpsim.report.figures import time_scale
-from dpsim.report.text import between, clean, duration, money, number, percent
+from dpsim.report.text import between, clean, duration, number, percent
 
 _NAMES = {
     "cost_usd": "cost",
@@ -34,7 +36,7 @@ def shown(point: Mapping[str, Any], field: str) -> str:
     if field == "time_to_train_s":
         return duration(value)
     if field.endswith("_usd"):
-        return money(value)
+        return dollars(value)
     if field.startswith("efficiency") or field == "mfu":
         return percent(value)
     if field == "throughput_per_s":
@@ -65,6 +67,24 @@ def set_value(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{clean(k)}: {set_value(v)}" for k, v in value.items()) + "}"
     return clean(value)
+
+
+def told_apart(texts: Sequence[str], digits: int = 3) -> list[str]:
+    """Numbers of one unit, to the fewest digits, but at least so many, that tell them apart; other
+    texts as they are.
+
+    >>> told_apart(["25.2982 Gbit/s", "37.8773 Gbit/s", "37.9212 Gbit/s"])
+    ['25.3 Gbit/s', '37.88 Gbit/s', '37.92 Gbit/s']
+    """
+    found = [re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)( \S+|)", text) for text in texts]
+    parts = [(float(one[1]), one[2]) for one in found if one]
+    if len(parts) < len(texts) or len({unit for _, unit in parts}) != 1:
+        return list(texts)
+    for count in range(digits, 16):
+        near = [v if v.is_integer() else float(f"{v:.{count}g}") for v, _ in parts]
+        if len(set(near)) == len(set(parts)):
+            break
+    return [f"{value:,.15g}{unit}" for value, (_, unit) in zip(near, parts, strict=True)]
 
 
 def drawn(

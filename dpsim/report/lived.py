@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpsim.core.units import show
+from dpsim.money.currency import dollars
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import Point, TrainingRun, WithFailures, computed
 from dpsim.predict.saved import Saved
@@ -43,7 +44,7 @@ def _time(point: Point, run: TrainingRun, life: WithFailures) -> str:
     )
     if point.money and run.time_s > 0:
         ideal = point.money.usd * life.ideal_s / run.time_s
-        text += f", and {number(ideal)} usd of {number(point.money.usd)} usd"
+        text += f", and {dollars(ideal)} of {dollars(point.money.usd)}"
     return f"{text} ({shares})." if shares else f"{text}."
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dpsim.core.units import show
 from dpsim.predict.point import UNFIT
 from dpsim.report.bundle import Bundle, write_bundle
-from dpsim.report.fields import interval, name_of, set_value, setting_text, shown
-from dpsim.report.plan_mesh import mesh_columns, mesh_keys
+from dpsim.report.fields import interval, name_of, set_value, setting_text, shown, told_apart
+from dpsim.report.plan_mesh import MESH_DROPPED, mesh_columns, mesh_keys
 from dpsim.report.plan_picture import make_figure, plotted
 from dpsim.report.plan_text import (
     Document,
@@ -21,7 +21,7 @@ from dpsim.report.plan_text import (
     with_interval,
 )
 from dpsim.report.points import flat_grid
-from dpsim.report.table import Columns, say, table
+from dpsim.report.table import Columns, put, say
 from dpsim.report.text import bottleneck, brief, clean
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ FILES = ("plan.json", "plan.csv", "index.html")
 PLOTS = ("plan.png", "plan.svg")
 #: columns of words
 LEFT = ("bottleneck", "memory", "will do", "holds", "with", "costs")
+#: what is left out first where a terminal is too narrow; --json and plan.csv have all of it
+_DROPPED = ("step", "bottleneck", "90 % interval", "ranks", "front")
 #: rows of a table on the terminal
 SHOWN = 24
 #: rows of a ranking
@@ -42,9 +44,10 @@ def print_plan(document: Document, console: Console, written: str) -> None:
     """The question, what was played, the answer in words, and what to know about it."""
     say(console, [brief(document["name"], 100)], "bold")
     say(console, [question_text(document)])
-    for headers, rows in (columns_of(document), raised_columns(document)):
-        if rows:
-            console.print(table(headers, rows, left=LEFT))
+    dropped = MESH_DROPPED if document["question"]["kind"] == "mesh" else _DROPPED
+    for found in (columns_of(document), raised_columns(document)):
+        if found[1]:
+            put(console, found, LEFT, dropped)
     say(console, left_out(document))
     say(console, answer_text(document))
     if keys := keys_of(document):
@@ -81,21 +84,25 @@ def _require_columns(document: Document) -> Columns:
     for f in fields:
         headers += [name_of(f), "90 % interval"] if f in unsure else [name_of(f)]
     headers += ["step", "bottleneck", "holds"]
-    rows = [_require_row(point, key, fields, unsure) for point in document["points"]]
-    return headers, rows[:SHOWN]
+    points = document["points"][:SHOWN]
+    values = told_apart([set_value(point["set"][key]) for point in points])
+    rows = [
+        [value, *_require_row(point, fields, unsure)]
+        for value, point in zip(values, points, strict=True)
+    ]
+    return headers, rows
 
 
 def _require_row(
-    point: Mapping[str, Any], key: str, fields: Sequence[str], unsure: Sequence[str]
+    point: Mapping[str, Any], fields: Sequence[str], unsure: Sequence[str]
 ) -> list[str]:
-    head = set_value(point["set"][key])
     if "error" in point:
-        return [head, *[""] * (len(fields) + len(unsure)), "no number", "", "no"]
+        return [*[""] * (len(fields) + len(unsure)), "no number", "", "no"]
     cells: list[str] = []
     for f in fields:
         cells += [shown(point, f), interval(point, f)] if f in unsure else [shown(point, f)]
     holds = "yes" if point["holds_sure"] else "yes, not at 90 %" if point["holds"] else "no"
-    return [head, *cells, show(point["step_time_s"], "s"), bottleneck(point["bottleneck"]), holds]
+    return [*cells, show(point["step_time_s"], "s"), bottleneck(point["bottleneck"]), holds]
 
 
 def _ranked_columns(document: Document) -> Columns:

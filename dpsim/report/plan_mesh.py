@@ -12,6 +12,8 @@ from dpsim.report.text import signed
 
 #: axes of a mesh, and what its micro-batches are
 AXES = ("tensor", "pipeline", "context", "expert", "data")
+#: columns that are left out first where a terminal is too narrow
+MESH_DROPPED = ("by", "memory", "slower", "recompute")
 #: parts of a step, in words
 PARTS = {
     "compute_s": "computing", "exposed_communication_s": "communication",

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpsim.core.units import show
+from dpsim.money.currency import dollars
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import Chosen, Failed, Point, computed
 from dpsim.report import text
 from dpsim.report.fields import set_value
 from dpsim.report.table import Columns, columns
-from dpsim.report.text import between, clean, duration, money, number, percent, signed
+from dpsim.report.text import between, clean, duration, number, percent, signed
 
 #: columns of words
 LEFT = ("setting", "bottleneck")
@@ -109,9 +110,9 @@ def _run_cells(point: Point) -> dict[str, str]:
         cells["ideal"] = duration(point.life.ideal_s)
         cells["goodput"] = percent(point.life.goodput)
     if point.money:
-        cells["cost"] = money(point.money.usd)
+        cells["cost"] = dollars(point.money.usd)
     elif point.cost:
-        cells["cost"] = f"{money(point.cost.usd_per_hour)}/h"
+        cells["cost"] = f"{dollars(point.cost.usd_per_hour)}/h"
     if point.energy:
         cells["energy"] = f"{number(point.energy.kwh)} kWh"
     elif point.power_w is not None:

@@ -11,7 +11,7 @@ from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.pages import run as pages
 from dpsim.report.points import LEFT, flat, measured_columns, run_columns
 from dpsim.report.sentences import headline, memory_sentences, sentences, titles
-from dpsim.report.table import Columns, say, table, warn, without
+from dpsim.report.table import put, say, warn
 from dpsim.report.text import brief, clean
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ FILES = ("prediction.json", "points.csv", "curve.png", "curve.svg", "index.html"
 #: what it writes too, where the scenario has failures
 LIFE = ("life.png", "life.svg")
 #: what is left out first where a terminal is too narrow; --json and points.csv have all of it
-_DROPPED = ("nodes", "MFU", "exposed", "bubble", "speed-up", "memory", "90 % interval", "fits")
-#: characters after which a setting goes on in the next line
-_WRAPPED = 34
+_DROPPED = ("nodes", "MFU", "exposed", "bubble", "speed-up", "memory", "90 % interval", "fits",
+            "eff.", "bottleneck")  # fmt: skip
 
 
 def print_run(prediction: Prediction, console: Console, out: Path | None) -> None:
@@ -43,26 +42,11 @@ def print_answer(answer: Answer, console: Console) -> None:
     """A table, then why, how sure, and whether it fits."""
     say(console, [brief(answer.name, 240)], "bold")
     say(console, titles(answer))
-    console.print(table(*_fitting(run_columns(answer.points), console.width), left=LEFT))
+    put(console, run_columns(answer.points), LEFT, _DROPPED)
     if answer.measured:
-        console.print(table(*measured_columns(answer)))
+        put(console, measured_columns(answer))
     say(console, [headline(answer), *sentences(answer), *memory_sentences(answer)])
     warn(console, answer.warnings)
-
-
-def _fitting(found: Columns, width: int) -> Columns:
-    """The columns that there is room for."""
-    for name in _DROPPED:
-        if sum(_width(column) + 2 for column in zip(found[0], *found[1], strict=True)) <= width:
-            break
-        found = without(found, [name])
-    return found
-
-
-def _width(column: tuple[str, ...]) -> int:
-    """Characters that a column needs; settings are wrapped."""
-    longest = max(map(len, column))
-    return min(longest, _WRAPPED) if column[0] == "setting" else longest
 
 
 def write_all(prediction: Prediction, out: Path) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from dpsim.core.units import show
+from dpsim.money.currency import dollars
 from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
@@ -16,7 +17,7 @@ from dpsim.predict.point import UNFIT_WORDS, FedStep, Interval, Point, computed
 from dpsim.report import behaved, lived
 from dpsim.report.bending import bend
 from dpsim.report.points import interval, place, rate, settings, spoken_of
-from dpsim.report.text import PARTS, between, clean, duration, money, number, percent, ranks, signed
+from dpsim.report.text import PARTS, between, clean, duration, number, percent, ranks, signed
 
 #: what fitted numbers are of
 NUMBERS = {
@@ -82,14 +83,9 @@ def _asked(point: Point) -> str:
     of = "of steps and failures together" if point.life else "as its steps'"
     text = f" Training then takes {duration(point.run.time_s)} (90 % interval {ends}, {of})"
     if point.money:
-        low, high = (_dollars(usd) for usd in (point.money.low, point.money.high))
-        text += f" and costs {_dollars(point.money.usd)} ({between(low, high)})"
+        low, high = (dollars(usd) for usd in (point.money.low, point.money.high))
+        text += f" and costs {dollars(point.money.usd)} ({between(low, high)})"
     return text + "."
-
-
-def _dollars(usd: float) -> str:
-    """Dollars, without cents where there are thousands."""
-    return f"{number(usd)} usd" if usd >= 1000 else money(usd)
 
 
 def widest_cause(found: Interval) -> str:

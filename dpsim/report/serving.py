@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
 from dpsim.report.bundle import Bundle, write_bundle
-from dpsim.report.table import Columns, say, table, warn
+from dpsim.report.table import Columns, put, say, warn
 from dpsim.report.text import brief, clean, number, percent
 from dpsim.serving.answer import RequestDelays, ServedPoint, ServingAnswer
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FILES = ("serving.json", "points.csv", "ranks.csv", "index.html")
 #: columns of words
 LEFT = ("limit",)
+#: what is left out first where a terminal is too narrow; --json and the CSVs have all of it
+_DROPPED = ("GPUs", "speed-up", "efficiency", "90 % interval", "dummy steps", "most")
 #: ranks that are shown
 _SHOWN = 16
 #: what limits, in a word where its name is long
@@ -43,11 +45,11 @@ LIMITS = {
 def print_serving(answer: ServingAnswer, console: Console, out: Path | None) -> None:
     """Tables of points and ranks, then what limits and what is assumed."""
     say(console, [brief(answer.name, 100)], "bold")
-    console.print(table(*point_columns(answer), left=LEFT))
+    put(console, point_columns(answer), LEFT, _DROPPED)
     last = answer.point
     if isinstance(last, ServedPoint):
-        console.print(table(*delay_columns(last), left=("",)))
-        console.print(table(*rank_columns(last)))
+        put(console, delay_columns(last), ("",), _DROPPED)
+        put(console, rank_columns(last), (), _DROPPED)
         if len(last.ranks) > _SHOWN:
             say(console, [f"and {len(last.ranks) - _SHOWN} more ranks"])
         say(console, list(sentences(answer)))

@@ -14,7 +14,7 @@ from dpsim.predict.point import Chosen, Failed, Point, computed
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.points import LEFT, flat_grid, run_columns
 from dpsim.report.sweep_picture import check_field, make_figure
-from dpsim.report.table import say, table, without
+from dpsim.report.table import put, say, without
 from dpsim.report.text import brief, clean
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ FILES = ("sweep.json", "sweep.csv", "index.html")
 #: points that the terminal shows
 SHOWN = 40
 _DROPPED = ("nodes", "MFU", "exposed", "bubble", "speed-up")
+#: what is left out besides where a terminal is too narrow
+_NARROW = ("memory", "90 % interval", "eff.", "fits", "bottleneck", "to train")
 
 
 def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
@@ -34,7 +36,7 @@ def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
     points = answer.points
     say(console, [brief(answer.name, 100)], "bold")
     found = without(run_columns([_with_size(point) for point in points[:SHOWN]]), _DROPPED)
-    console.print(table(*found, left=LEFT))
+    put(console, found, LEFT, _NARROW)
     lines = []
     if len(points) > SHOWN:
         lines.append(f"and {len(points) - SHOWN:,} more points, see sweep.csv")

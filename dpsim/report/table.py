@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsim.report.text import clean, shortened
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 #: headers, and rows of cells
 Columns = tuple[Sequence[str], Sequence[Sequence[str]]]
+#: characters after which words go on in the next line rather than a column is left out
+WRAPPED = 34
+#: characters between columns
+APART = 2
 
 
 def columns(rows: Sequence[Mapping[str, str]], order: Sequence[str] = ()) -> Columns:
@@ -30,17 +34,79 @@ def without(found: Columns, names: Iterable[str]) -> Columns:
     return [headers[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str] = ()) -> Table:
-    """A table of plain text, the columns `left` aligned as words are."""
+def put(
+    console: Console, found: Columns, left: Iterable[str] = (), dropped: Iterable[str] = ()
+) -> None:
+    """Print `found` as a table of whole words.
+
+    `dropped` are columns that are left out, the first ones first, as long as there is no room.
+    """
+    kept, widths = fitted(found, console.width, left, dropped)
+    console.print(table(*kept, left=left, widths=widths))
+
+
+def fitted(
+    found: Columns, room: int, left: Iterable[str] = (), dropped: Iterable[str] = ()
+) -> tuple[Columns, list[int]]:
+    """The columns that `room` characters hold, and how wide each is: headers are broken between
+    words before a column goes, cells of words after all of `dropped` went."""
+    ranges = _ranges(found, left)
+    for name in dropped:
+        if sum(low for _, low, _ in ranges) + APART * len(ranges) <= room:
+            break
+        found = without(found, [name])
+        ranges = _ranges(found, left)
+    widths = [whole for whole, _, _ in ranges]
+    for floor in (1, 2):
+        while sum(widths) + APART * len(widths) > room:
+            wide = [k for k, width in enumerate(widths) if width > ranges[k][floor]]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+    return found, widths
+
+
+def _ranges(found: Columns, left: Iterable[str]) -> list[tuple[int, int, int]]:
+    """Characters that each column needs: on one line, with its header broken between words and
+    long settings in several lines, with all its words broken from each other."""
+    from rich.cells import cell_len
+
+    headers, rows = found
+    ranges = []
+    for place, header in enumerate(headers):
+        cells = [cell_len(row[place]) for row in rows]
+        words = max((cell_len(word) for word in clean(header).split()), default=0)
+        whole, low = max([cell_len(clean(header)), *cells]), max([words, *cells])
+        least = low
+        if header in left:
+            least = max([words, *(cell_len(w) for row in rows for w in row[place].split())])
+            low = min(low, max(least, WRAPPED))
+        ranges.append((whole, low, least))
+    return ranges
+
+
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Iterable[str] = (),
+    widths: Sequence[int] = (),
+) -> Table:
+    """A table of plain text, the columns `left` aligned as words are; `widths` of its columns,
+    where they are chosen (`put`)."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, padding=(0, 1, 0, 0))
-    for header in headers:
+    for place, header in enumerate(headers):
         words = header in left
-        justify: Any = "left" if words else "right"
-        table.add_column(Text(clean(header)), justify=justify, overflow="fold", no_wrap=not words)
+        table.add_column(
+            Text(clean(header)),
+            justify="left" if words else "right",
+            overflow="fold",
+            no_wrap=not words and not widths,
+            width=widths[place] if widths else None,
+        )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -107,11 +107,6 @@ def signed(share: float) -> str:
     return f"{share * 100:+.1f} %"
 
 
-def money(dollars: float) -> str:
-    """Dollars: whole cents, or four digits of what is less than ten cents."""
-    return f"{dollars:,.2f} usd" if dollars >= 0.1 or dollars == 0 else f"{dollars:.4g} usd"
-
-
 def duration(seconds: float) -> str:
     """A long time in minutes, hours or days."""
     for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
@@ -123,7 +118,7 @@ def duration(seconds: float) -> str:
 def between(low: str, high: str) -> str:
     """Both ends of an interval, with the unit once where it is the same: "313–445 ms"."""
     value, _, unit = low.partition(" ")
-    return f"{value if unit and high.endswith(f' {unit}') else low}–{high}"
+    return f"{value if unit and high.partition(' ')[2] == unit else low}–{high}"
 
 
 def ranks(count: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpsim.core.units import show
+from dpsim.money.currency import dollars
 from dpsim.predict.answer import Answer, NoLaws
 from dpsim.predict.laws import amdahl
 from dpsim.predict.point import Point, computed
@@ -14,17 +15,7 @@ from dpsim.report.pages import charts
 from dpsim.report.pages.charts import Spec, Tip, measure
 from dpsim.report.points import interval, rate, settings
 from dpsim.report.sentences import widest_cause
-from dpsim.report.text import (
-    NOT_HELD,
-    PARTS,
-    bottleneck,
-    brief,
-    duration,
-    money,
-    number,
-    percent,
-    ranks,
-)
+from dpsim.report.text import NOT_HELD, PARTS, bottleneck, brief, duration, number, percent, ranks
 
 #: bars of steps, and points that a slider walks through: the first ones are drawn
 MOST = 40
@@ -48,7 +39,7 @@ def tip_of(point: Point) -> Tip:
         found.append(["efficiency", percent(point.efficiency)])
     found.append(["memory", show(point.memory.bytes, "B", 3)])
     found += [["to train", duration(point.run.time_s)]] if point.run else []
-    found += [["cost", money(point.money.usd)]] if point.money else []
+    found += [["cost", dollars(point.money.usd)]] if point.money else []
     return [*found, ["limited by", bottleneck(point.bottleneck)]]
 
 
