@@ -613,6 +613,22 @@ def test_a_scenario_is_read_with_overrides() -> None:
         read_service(SCENARIOS / f"{NAMES[0]}.yaml", ["serving.replicas=0"])
 
 
+def test_what_was_overridden_and_the_machine_are_said_on_screen_and_page(tmp_path: Path) -> None:
+    """A title that names another machine is not left alone, as in `dpsim run`."""
+    path = tmp_path / "own.yaml"
+    path.write_text(json.dumps(service(title="Served by H100")))
+    given = ["serve", str(path), "--alone", "--set", "cluster.machine=dgx-a100"]
+    told = CliRunner().invoke(app(), [*given, "-o", str(tmp_path / "out")])
+    page = (tmp_path / "out" / "index.html").read_text()
+    for text in (told.stdout, page):
+        assert "Served by H100, with cluster.machine=dgx-a100" in text
+        assert "On 8 x A100-SXM4-80GB a node as in dgx-a100, 8 x 200 Gbit/s infiniband" in text
+    made = serve(service(title="Mine"), ["seed=0"], scaling=False)
+    assert made.name == "Mine, with seed=0"
+    same = f"cluster.machine={service()['cluster']['machine']}"
+    assert serve(service(title="Mine"), [same], scaling=False).name == "Mine"
+
+
 def test_what_turns_out_wrong_is_told_with_its_place() -> None:
     with pytest.raises(Refused, match=r"--set serving\.tensor=3: serving\.tensor: 3 does not"):
         serve(NAMES[0], ["serving.tensor=3"])

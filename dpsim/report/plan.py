@@ -42,7 +42,7 @@ RANKED = 10
 
 def print_plan(document: Document, console: Console, written: str) -> None:
     """The question, what was played, the answer in words, and what to know about it."""
-    say(console, [brief(document["name"], 100)], "bold")
+    say(console, [brief(document["name"], 240)], "bold")
     say(console, [question_text(document)])
     dropped = MESH_DROPPED if document["question"]["kind"] == "mesh" else _DROPPED
     for found in (columns_of(document), raised_columns(document)):

@@ -44,7 +44,8 @@ LIMITS = {
 
 def print_serving(answer: ServingAnswer, console: Console, out: Path | None) -> None:
     """Tables of points and ranks, then what limits and what is assumed."""
-    say(console, [brief(answer.name, 100)], "bold")
+    say(console, [brief(answer.name, 240)], "bold")
+    say(console, [f"On {clean(answer.machine)}"])
     put(console, point_columns(answer), LEFT, _DROPPED)
     last = answer.point
     if isinstance(last, ServedPoint):

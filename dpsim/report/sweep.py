@@ -34,7 +34,7 @@ _NARROW = ("memory", "90 % interval", "eff.", "fits", "bottleneck", "to train")
 def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
     """The points as a table, warnings, and where the rest is."""
     points = answer.points
-    say(console, [brief(answer.name, 100)], "bold")
+    say(console, [brief(answer.name, 240)], "bold")
     found = without(run_columns([_with_size(point) for point in points[:SHOWN]]), _DROPPED)
     put(console, found, LEFT, _NARROW)
     lines = []

@@ -12,18 +12,17 @@ import numpy as np
 
 from dpsim._version import __version__
 from dpsim.core.lean import dataclass
-from dpsim.core.overrides import apply_sets
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.describe.written import plain_data
 from dpsim.predict.document import to_json
 from dpsim.serving.decoder import decoder_of
-from dpsim.serving.described import LoadedService, read_service, taken_service
+from dpsim.serving.described import LoadedService, changed_service, read_service
 from dpsim.serving.ends import Ends, ServedMeans, between_tokens, ends_of, means_of, paces
 from dpsim.serving.fleet import Fleet, RankRecord
 from dpsim.serving.pace import PARTS, StretchedPace
 from dpsim.serving.scheduler import BLOCK
-from dpsim.serving.service import Offered, offered, played
+from dpsim.serving.service import Offered, machine_in_words, offered, played
 from dpsim.serving.workload import counted, shared_evenly
 
 SCHEMA_VERSION = 1
@@ -134,6 +133,7 @@ class ServingAnswer(Presented):
     schema_version: int
     dpsim_version: str
     name: str
+    machine: str
     service: Mapping[str, Any]
     points: tuple[ServedPoint | UnservedPoint, ...]
     assumptions: tuple[str, ...]
@@ -171,7 +171,7 @@ def serve(
         raise loaded.placed(error) from None
     answers = _compared(loaded, points)
     return ServingAnswer(
-        SCHEMA_VERSION, __version__, loaded.name, loaded.data, answers,
+        SCHEMA_VERSION, __version__, loaded.name, machine_in_words(loaded), loaded.data, answers,
         tuple(_assumptions(loaded)), tuple(_warnings(loaded, answers)),
     )  # fmt: skip
 
@@ -187,9 +187,7 @@ def _points(loaded: LoadedService, *, scaling: bool) -> list[ServedPoint | Unser
 
 def _loaded(source: str | Path | Mapping[str, Any], sets: Several[str]) -> LoadedService:
     if isinstance(source, Mapping):
-        data: dict[str, Any] = plain_data(source)
-        apply_sets(data, sets)
-        return taken_service(data)
+        return changed_service(plain_data(source), sets)
     if isinstance(source, (str, Path)):
         return read_service(source, sets)
     raise Refused(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from dpsim.core import units, yamlfile
 from dpsim.core.lean import dataclass
-from dpsim.core.overrides import apply_sets
+from dpsim.core.overrides import apply_sets, called, changing, with_change
 from dpsim.core.places import as_text, data_folder
 from dpsim.core.record import Check, Refused, Text, build, record
 from dpsim.describe.bundled import base_and_name, find
@@ -181,11 +181,12 @@ def read_service(source: str | Path, sets: Sequence[str] = ()) -> LoadedService:
     data, lines = yamlfile.load(path, shown)
     if not isinstance(data, dict):
         raise yamlfile.FileRefused("the file holds no mapping", shown=shown)
-    changed = apply_sets(data, sets)
+    before, changed = with_change(data, {}, ()), apply_sets(data, sets)
     base, name = base_and_name(path)
     try:
         found = taken_service(data, base, name)
-        return replace(found, shown=shown, lines=lines, changed=changed)
+        name = called(found.name, changing(before, data, changed))
+        return replace(found, name=name, shown=shown, lines=lines, changed=changed)
     except Refused as error:
         raise placed(error, shown, lines, changed) from None
 
@@ -195,6 +196,13 @@ def _find(source: str | Path) -> Path:
     bundled = data_folder("scenarios") / "serving" / f"{as_text(source)}.yaml"
     plain = Path(source).name == as_text(source) and not Path(source).exists()
     return bundled if plain and bundled.is_file() else find(source)
+
+
+def changed_service(data: dict[str, Any], sets: Sequence[str]) -> LoadedService:
+    """A service from plain data that is the caller's to change, with ``a.b=v`` overrides."""
+    before, changed = with_change(data, {}, ()), apply_sets(data, sets)
+    found = taken_service(data)
+    return replace(found, name=called(found.name, changing(before, data, changed)))
 
 
 def taken_service(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
-from dpsim.machines.machine import Machine, load_machine
+from dpsim.machines.machine import Machine, gbits, load_machine, node_in_words
 from dpsim.serving.decoder import Decoder, decoder_of
 from dpsim.serving.described import LoadedService, Requests, ServingEngine
 from dpsim.serving.exchanges import StepExchanges
@@ -106,6 +106,16 @@ def offered(loaded: LoadedService, replicas: int | None = None) -> Offered:
     pace = StepPace(decoder, device, exchanges)
     nodes = exchanges.filled
     return Offered(engine, machine, decoder, pace, room, most, budget, nodes, longest)
+
+
+def machine_in_words(loaded: LoadedService) -> str:
+    """Devices of a node, whose node it is, and what joins it to others."""
+    machine = load_machine(loaded.service.cluster.machine, loaded.base)
+    node = machine.gpus_per_node, machine.device.name, machine.name
+    link = getattr(machine.network, "link", None)
+    if link is None:
+        return node_in_words(*node)
+    return node_in_words(*node, machine.nics_per_node, gbits(link), link.kind)
 
 
 def length(engine: ServingEngine, decoder: Decoder, room: RankRoom) -> int | None:
