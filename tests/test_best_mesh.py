@@ -77,6 +77,19 @@ def test_the_search_finds_what_playing_all_finds_and_no_bound_is_above_a_step(na
     assert len(found.timed) < len(every)
 
 
+def test_the_number_of_settings_that_are_left_falls_to_what_is_looked_at() -> None:
+    """Who waits sees the end coming: what bounds leave out is not counted."""
+    own, told = bench(toy()), list[tuple[int, int]]()
+    space = MeshSpace(own.case())
+    found = MeshSearch(own, space, 3, lambda *at: told.append(at)).run()
+    totals = [total for _, total in told]
+    assert totals[0] == found.settings == len(list(space.settings()))
+    assert sorted(totals, reverse=True) == totals
+    assert told[-1] == (totals[-1], totals[-1])
+    assert totals[-1] < totals[0]
+    assert max(done for done, _ in told) == totals[-1]
+
+
 def test_settings_keep_ranks_and_global_batch() -> None:
     space = MeshSpace(bench(toy()).case())
     settings = list(space.settings())

@@ -613,6 +613,18 @@ def test_a_scenario_is_read_with_overrides() -> None:
         read_service(SCENARIOS / f"{NAMES[0]}.yaml", ["serving.replicas=0"])
 
 
+@pytest.mark.parametrize(
+    ("requests", "plays"), [({"concurrency": 8}, 1), ({"concurrency": None, "rate": "9/s"}, 3)]
+)
+def test_it_is_told_how_many_requests_of_all_plays_are_answered(requests: Any, plays: int) -> None:
+    """Two replicas, and one of them with half the requests; with slower and faster steps too,
+    where requests come at a rate."""
+    told: list[tuple[int, int]] = []
+    serve(service(requests=requests), tell=lambda *at: told.append(at))
+    total = plays * (32 + 16)
+    assert told == [(done, total) for done in range(total + 1)]
+
+
 def test_what_was_overridden_and_the_machine_are_said_on_screen_and_page(tmp_path: Path) -> None:
     """A title that names another machine is not left alone, as in `dpsim run`."""
     path = tmp_path / "own.yaml"

@@ -17,10 +17,12 @@ def serve(
 ) -> int:
     """Predict how replicas of a model answer requests: tokens per second, delays, what limits."""
     from dpsim.report import serving as report
+    from dpsim.report.progress import progress
     from dpsim.serving.answer import UnservedPoint
     from dpsim.serving.answer import serve as asked
 
-    found = asked(scenario, sets or (), scaling=not alone)
+    with progress("requests", left=True) as bar:
+        found = asked(scenario, sets or (), scaling=not alone, tell=bar.of)
     if out is not None:
         report.write_serving(found, out)
     answer(json, lambda: found.document, lambda console: report.print_serving(found, console, out))

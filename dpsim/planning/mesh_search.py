@@ -30,6 +30,8 @@ from dpsim.predict.point import FITTING
 
 #: relative rounding that a bound is given
 ROUNDING = 1e-9
+#: settings after which what is left is counted again
+_AGAIN = 50
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,9 @@ class MeshSearch:
     limits: MeshLimits = field(default_factory=MeshLimits)
     found: Searched = field(default_factory=Searched)
     _smallest: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _limit: float = inf
+    _counted: int = 0
+    _total: int = 0
 
     def run(self) -> Searched:
         """Everything that may be among them, played."""
@@ -121,7 +126,7 @@ class MeshSearch:
         queue = [(whole.bound(one), number, False, 0.0) for number, one in enumerate(settings)]
         heapq.heapify(queue)
         while queue and queue[0][0] * (1 - ROUNDING) < self._enough():
-            self.tell(len(settings) - len(queue), len(settings))
+            self._tell(queue)
             bound, number, opened, surely = heapq.heappop(queue)
             setting = settings[number]
             if not opened:
@@ -131,7 +136,18 @@ class MeshSearch:
             elif not self._played(setting, bound, surely=bool(surely)):
                 self.found.bounded += 1
         self.found.bounded += len(queue)
+        self.tell(len(settings) - len(queue), len(settings) - len(queue))
         return self.found
+
+    def _tell(self, queue: Sequence[tuple[float, int, bool, float]]) -> None:
+        """How many settings are dealt with, and of how many: those that a bound leaves out, as far
+        as is known by now, are not looked at, so the number falls to what the end is."""
+        done = self.found.settings - len(queue)
+        enough = self._enough()
+        if not self._total or enough != self._limit or done >= self._counted + _AGAIN:
+            self._limit, self._counted = enough, done
+            self._total = done + sum(bound * (1 - ROUNDING) < enough for bound, *_ in queue)
+        self.tell(done, self._total)
 
     def _enough(self) -> float:
         """What a setting has to be faster than to change the answer [s]."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Several
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpsim._version import __version__
+from dpsim.core import told
 from dpsim.core.lean import dataclass
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
-from dpsim.describe.written import plain_data
 from dpsim.predict.document import to_json
-from dpsim.serving.decoder import decoder_of
-from dpsim.serving.described import LoadedService, changed_service, read_service
+from dpsim.serving.assumed import assumptions
+from dpsim.serving.described import LoadedService, loaded_service
 from dpsim.serving.ends import Ends, ServedMeans, between_tokens, ends_of, means_of, paces
 from dpsim.serving.fleet import Fleet, RankRecord
 from dpsim.serving.pace import PARTS, StretchedPace
@@ -155,52 +156,73 @@ class ServingAnswer(Presented):
 
 
 def serve(
-    source: str | Path | Mapping[str, Any], sets: Several[str] = (), *, scaling: bool = True
+    source: str | Path | Mapping[str, Any],
+    sets: Several[str] = (),
+    *,
+    scaling: bool = True,
+    tell: told.Told = told.nobody,
 ) -> ServingAnswer:
     """Play the service that `source` (a file, a bundled name, plain data) describes.
 
     sets     keys to override, as "serving.replicas=4"
     scaling  also with 1, 2, 4, … replicas, each with as much less to do
+    tell     is told how many requests are answered, of how many in all plays
 
     Raises Refused for what is not right or not modelled, also by the memory of the full service.
     """
-    loaded = _loaded(source, sets)
+    loaded = loaded_service(source, sets)
     try:
-        points = _points(loaded, scaling=scaling)
+        points = _points(loaded, tell, scaling=scaling)
     except Refused as error:
         raise loaded.placed(error) from None
     answers = _compared(loaded, points)
     return ServingAnswer(
         SCHEMA_VERSION, __version__, loaded.name, machine_in_words(loaded), loaded.data, answers,
-        tuple(_assumptions(loaded)), tuple(_warnings(loaded, answers)),
+        tuple(assumptions(loaded)), tuple(_warnings(loaded, answers)),
     )  # fmt: skip
 
 
-def _points(loaded: LoadedService, *, scaling: bool) -> list[ServedPoint | UnservedPoint]:
-    """The service, and fewer replicas before it."""
+def _points(
+    loaded: LoadedService, tell: told.Told, *, scaling: bool
+) -> list[ServedPoint | UnservedPoint]:
+    """The service, and fewer replicas before it; `tell` is told the answered requests of all."""
     wanted = loaded.service.serving.replicas
     counts = [2**k for k in range(wanted.bit_length()) if 2**k < wanted] if scaling else []
-    points: list[ServedPoint | UnservedPoint] = [_fewer(loaded, n, wanted) for n in counts]
-    points.append(point_of(loaded, offered(loaded), 1.0))
-    return points
+    offers = [*(_fewer(loaded, replicas) for replicas in counts), offered(loaded)]
+    shares = [one.engine.replicas / wanted for one in offers if isinstance(one, Offered)]
+    requests = counted(loaded.service.requests, loaded.base)
+    plays = 1 if requests.concurrency is not None else 1 + len(paces())
+    total = plays * sum(max(round(requests.count * share), 1) for share in shares)
+    numbers = count(1)
+
+    def answered() -> None:
+        done = next(numbers)
+        tell(done, max(done, total))
+
+    tell(0, total)
+    return [_point(loaded, one, wanted, answered) for one in offers]
 
 
-def _loaded(source: str | Path | Mapping[str, Any], sets: Several[str]) -> LoadedService:
-    if isinstance(source, Mapping):
-        return changed_service(plain_data(source), sets)
-    if isinstance(source, (str, Path)):
-        return read_service(source, sets)
-    raise Refused(
-        f"a {type(source).__name__} is no service; accepted: a name, a path, or plain data with "
-        "model, cluster, serving and requests"
-    )
-
-
-def _fewer(loaded: LoadedService, replicas: int, wanted: int) -> ServedPoint | UnservedPoint:
-    """The service with fewer replicas, and as much less to do."""
+def _fewer(loaded: LoadedService, replicas: int) -> Offered | UnservedPoint:
+    """The service with fewer replicas."""
     try:
-        return point_of(loaded, offered(loaded, replicas), replicas / wanted)
+        return offered(loaded, replicas)
     except Refused as error:
+        return UnservedPoint(replicas, str(error))
+
+
+def _point(
+    loaded: LoadedService, offer: Offered | UnservedPoint, wanted: int, answered: Callable[[], None]
+) -> ServedPoint | UnservedPoint:
+    """What `offer` does with its share of what the `wanted` replicas are asked."""
+    if isinstance(offer, UnservedPoint):
+        return offer
+    replicas = offer.engine.replicas
+    try:
+        return point_of(loaded, replace(offer, answered=answered), replicas / wanted)
+    except Refused as error:
+        if replicas == wanted:
+            raise
         return UnservedPoint(replicas, str(error))
 
 
@@ -340,8 +362,8 @@ def _compared(
     ]  # fmt: skip
     found: list[ServedPoint | UnservedPoint] = []
     for one in points:
-        told = len(even) > 1 and one in even
-        if not isinstance(one, ServedPoint) or not told or one.limit == "arrivals":
+        alike = len(even) > 1 and one in even
+        if not isinstance(one, ServedPoint) or not alike or one.limit == "arrivals":
             found.append(one)
             continue
         base = even[0]
@@ -350,31 +372,6 @@ def _compared(
         more = one.replicas / base.replicas
         found.append(replace(one, speedup=times, efficiency=times / more))
     return tuple(found)
-
-
-def _assumptions(loaded: LoadedService) -> Iterable[str]:
-    """What is taken for granted, in sentences."""
-    service, engine = loaded.service, loaded.service.serving
-    yield "Steps are worked out from kernels and collectives, not measured on this machine"
-    experts = decoder_of(service.model.huggingface, engine, loaded.base).experts
-    if not experts:
-        yield (
-            "Intervals are as wide as models with experts were found to need; of others few runs "
-            "are known"
-        )
-    yield (
-        f"A token takes an API server {engine.output_token * 1e6:g} us; one report's figure, "
-        "unless serving.output_token says another"
-    )
-    if service.requests.rate is not None or service.requests.lengths != "fixed":
-        yield f"Arrivals and lengths are one draw, seed {service.seed}: quantiles move with it"
-    if engine.weights == "nvfp4":
-        yield "Products in 4 bits compute at the rate of 8, and attention's weights stay in 16"
-    if service.requests.concurrency is not None:
-        yield "All first requests come at once, so the first tokens of these wait for one another"
-    if experts:
-        yield "Experts are chosen evenly"
-    yield "Prompts share no beginnings, and no request is cut off"
 
 
 def _warnings(loaded: LoadedService, points: Several[ServedPoint | UnservedPoint]) -> Iterable[str]:

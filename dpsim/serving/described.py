@@ -14,6 +14,7 @@ from dpsim.core.places import as_text, data_folder
 from dpsim.core.record import Check, Refused, Text, build, record
 from dpsim.describe.bundled import base_and_name, find
 from dpsim.describe.scenario import placed
+from dpsim.describe.written import plain_data
 
 #: requests of a scenario, and tokens that they may come to: what a play is cut at
 MOST_REQUESTS = 200_000
@@ -198,8 +199,19 @@ def _find(source: str | Path) -> Path:
     return bundled if plain and bundled.is_file() else find(source)
 
 
-def changed_service(data: dict[str, Any], sets: Sequence[str]) -> LoadedService:
-    """A service from plain data that is the caller's to change, with ``a.b=v`` overrides."""
+def loaded_service(
+    source: str | Path | Mapping[str, Any], sets: Sequence[str] = ()
+) -> LoadedService:
+    """The service that `source` (a file, a bundled name, plain data) describes, with ``a.b=v``
+    overrides."""
+    if isinstance(source, (str, Path)):
+        return read_service(source, sets)
+    if not isinstance(source, Mapping):
+        raise Refused(
+            f"a {type(source).__name__} is no service; accepted: a name, a path, or plain data "
+            "with model, cluster, serving and requests"
+        )
+    data: dict[str, Any] = plain_data(source)
     before, changed = with_change(data, {}, ()), apply_sets(data, sets)
     found = taken_service(data)
     return replace(found, name=called(found.name, changing(before, data, changed)))

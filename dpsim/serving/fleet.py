@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,12 +75,17 @@ class RankRecord:
             setattr(self.spent, name, getattr(self.spent, name) + getattr(parts, name))
 
 
+def nobody() -> None:
+    """Nobody asks how many requests are answered."""
+
+
 class Fleet:
     """A service at work; `play` answers all requests.
 
     nodes   the ranks of each node
     served  sequences in the order of their last tokens; records  one for each rank
     busy    seconds that each API server put out tokens
+    answered  is called for every request that is
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class Fleet:
         self.free = [[0.0] * servers for _ in self.groups]
         self.busy = [[0.0] * servers for _ in self.groups]
         self.done = self.clock.event()
+        self.answered: Callable[[], None] = nobody
 
     def _places(self, nodes: Several[Several[int]]) -> list[list[int]]:
         """The ranks that a request's API servers choose among, by place."""
@@ -262,6 +268,7 @@ class Fleet:
         """Who asked has the whole answer, and may ask again."""
         yield self.clock.timeout(max(one.last - self.clock.now, 0.0))
         self.served.append(one)
+        self.answered()
         if self.concurrency is not None and self.next < len(self.asks):
             self._come()
         if len(self.served) == len(self.asks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from dpsim.machines.machine import Machine, gbits, load_machine, node_in_words
 from dpsim.serving.decoder import Decoder, decoder_of
 from dpsim.serving.described import LoadedService, Requests, ServingEngine
 from dpsim.serving.exchanges import StepExchanges
-from dpsim.serving.fleet import Fleet
+from dpsim.serving.fleet import Fleet, nobody
 from dpsim.serving.pace import StepPace, StretchedPace
 from dpsim.serving.scheduler import BLOCK, Scheduler, blocks_of
 from dpsim.serving.workload import Ask, asked, fewer
@@ -41,6 +42,7 @@ class Offered:
     most, budget  sequences and tokens of a rank's step
     nodes         the replicas of each node
     longest       tokens that a request may have, where that is known
+    answered      is called for every request that is answered
     """
 
     engine: ServingEngine
@@ -52,6 +54,7 @@ class Offered:
     budget: int
     nodes: tuple[tuple[int, ...], ...]
     longest: int | None
+    answered: Callable[[], None] = nobody
 
     def fleet(self, asks: tuple[Ask, ...], concurrency: int | None) -> Fleet:
         """The service with what it is asked; not yet played."""
@@ -59,7 +62,9 @@ class Offered:
         ranks = [
             Scheduler(self.room.blocks, self.most, self.budget) for _ in range(self.engine.replicas)
         ]
-        return Fleet(self.engine, self.pace, asks, concurrency, ranks, self.nodes)
+        found = Fleet(self.engine, self.pace, asks, concurrency, ranks, self.nodes)
+        found.answered = self.answered
+        return found
 
     def _check(self, asks: tuple[Ask, ...]) -> None:
         longest = max(one.prompt + one.answer for one in asks)
