@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -376,6 +377,16 @@ def test_what_is_run_next_has_the_batch_and_the_settings_of_what_was_asked(
         "dpsim check quickstart --step-time 32,accumulation=4=TIME_WITHOUT_LOADER "
         "--set seed=3 --set 'input={synthetic: true}'"
     ) in next_commands(times(judge, 1.0, 1.6, 1.55), asked)
+
+
+def test_what_tells_two_faults_is_listed_once(judge: StepJudge) -> None:
+    found = times(judge, 1.5, 1.5, 1.5)
+    both = [
+        replace(c, probability=0.5) for c in found.causes if c.name in ("throttled", "slow_rank")
+    ]
+    assert len(both) == 2
+    said = next_commands(replace(found, causes=tuple(both)), AskedCheck("quickstart", ["8=1s"]))
+    assert sum("nvidia-smi -q" in line for line in said) == 1
 
 
 def test_the_fewest_ranks_that_are_asked_for_hold_the_model() -> None:

@@ -261,6 +261,7 @@ TRACE_HEAD = "dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc\n"
 BAD: dict[str, tuple[str, str]] = {
     "nothing": ("", "is empty"),
     "other columns": ("a,b\n1,2\n", "has a, b; accepted"),
+    "no ranks": ("step,seconds\n0,1\n", "such as its forward pass between two"),
     "one rank": ("rank,step,seconds\n0,0,1\n0,1,1\n", "two or more"),
     "no common step": ("rank,step,seconds\n0,0,1\n1,1,1\n", "no step with a time of every rank"),
     "a negative time": ("rank,step,seconds\n0,0,1\n1,0,-1\n", "line 3: seconds: -1 s is not in"),

@@ -20,6 +20,8 @@ from dpsim.predict.memory import memory_of
 
 #: faults whose probability is at least this share of the likeliest one's are followed up
 WORTH = 0.25
+#: one form for all faults that it tells, so that it is listed once
+CLOCKS = "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,8 @@ def _of(name: str, found: StepCheck, asked: AskedCheck) -> list[str]:
         ],
         "wrong_nic": ["NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET python train.py", *across],
         "shared_link": ["ibstat", *across],
-        "throttled": ["nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"],
-        "slow_rank": ["dpsim stragglers times.csv", "nvidia-smi -q -d CLOCK,PERFORMANCE"],
+        "throttled": [CLOCKS],
+        "slow_rank": ["dpsim stragglers times.csv", CLOCKS],
         "host_bound": [f"dpsim measure --world-size {case.ranks} -- python train.py"],
         "full_memory": [
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",

@@ -21,7 +21,13 @@ Threshold = Annotated[str, option("How much slower than typical is slow.", "SHAR
 
 
 def stragglers(files: Files, threshold: Threshold = "5 %", json: Json = False) -> int:
-    """Say which ranks of FILES are slow and what they cost; exit code 1 where there are any."""
+    """Say which ranks of FILES are slow and what they cost.
+
+    Exit code 1: there are any.
+
+    For a table, each rank logs rank, step and the seconds of its forward pass in the training loop,
+    between two torch.cuda.synchronize(). Backward waits for the slowest rank on all of them.
+    """
     from dpsim.core.record import Refused
     from dpsim.core.units import parse
     from dpsim.measurements.stragglers import analyse

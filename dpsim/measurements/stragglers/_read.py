@@ -34,7 +34,9 @@ _SECONDS = Unit("s", high=MEASURED.high)
 _PLAIN = re.compile(r"\s*[+-]?([0-9]{1,40}\.?[0-9]{0,20}|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?\s*")
 ACCEPTED = (
     "accepted: CSV or parquet with columns rank, step and seconds; CSV or parquet with columns "
-    f"{', '.join(TRACED)}; Kineto traces of several ranks"
+    f"{', '.join(TRACED)}; Kineto traces of several ranks. Seconds are those in which a rank "
+    "computes and waits for no other, such as its forward pass between two "
+    "torch.cuda.synchronize()"
 )
 
 
