@@ -217,7 +217,15 @@ def test_the_table_and_the_files_say_the_same(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [("alltoall", "all_to_all"), ("sendrecv", "send"), ("reduce", "reduce")]
+    ("theirs", "ours"),
+    [
+        ("alltoall", "all_to_all"),
+        ("sendrecv", "send"),
+        ("reduce", "reduce"),
+        ("allreduce", "all_reduce"),
+        ("all-gather", "all_gather"),
+        ("ReduceScatter", "reduce_scatter"),
+    ],
 )
 def test_the_names_of_nccl_tests_are_understood(cli: Cli, theirs: str, ours: str) -> None:
     asked = ("--cluster", "dgx-a100", "--nodes", "1:2", "--sizes", "1MiB:4MiB", "--json")

@@ -316,7 +316,7 @@ VALUES: list[Case] = [
         "calibrate.throughput",
         "not in 0",
     ),
-    ("calibrate number", {"calibrate": "{throughput: 3}"}, "calibrate.throughput", "802.9 images"),
+    ("calibrate number", {"calibrate": "{throughput: 3}"}, "calibrate.throughput", "'3 images/s'"),
     (
         "calibrate ranks 0",
         {"calibrate": "{step_time: 1 s, ranks: 0}"},
@@ -1341,7 +1341,17 @@ COMMANDS = [
     ("strategy.recompute=full", "; there is 'recompute'"),
     ("cluster.per_device=4", "did you mean 'device'? there is 'batch.per_device'"),
     ("parallel.context_=2", "did you mean 'context'?"),
-    ("collective.latency=3", "3 has no unit; write for example '5 us'"),
+    ("collective.latency=3", "3 has no unit; write for example '5 us', '400 ms' or '30 d'"),
+    ("precision=bf16", "'bf16' where a mapping is needed; write {compute: bf16}; its keys: "),
+    ("precision=soon", "'soon' where a mapping is needed; write for example {compute: bf16}; "),
+    ("price=2.5", "2.5 where a mapping is needed; write for example {per_device_hour: 2.10 usd}; "),
+    ("price=2.5 usd", "write {per_device_hour: 2.5 usd}; its keys: "),
+    ("batch=null", "nothing where a mapping is needed; write for example {per_device: 8}; "),
+    ("cost=3", "cost: unknown key; did you mean 'price'?"),
+    ("cluster.fabric=roce", "cluster.fabric: unknown key; did you mean 'inter_node_kind'?"),
+    ("recompute=null", "recompute: is empty (null); one of none, selective, selective_op, "),
+    ("recompute=null", " is needed; left out it is 'none'"),
+    ("calibrate={throughput: 5000, ranks: 8}", "'5000': images/s (or samples/s, sequences/s, "),
     ("collective.bandwidth=3 GB", "where B/s is needed"),
     ("model.layers[9].forward=1 ms", "no such key"),
     ("cluster.ranks.x=3", "no such key"),
@@ -1376,7 +1386,7 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
     (
         TOY,
         {"collective": IDEAL.format("1")},
-        "3: collective.latency: 1 has no unit; write for example '5 us'",
+        "3: collective.latency: 1 has no unit; write for example '5 us', '400 ms' or '30 d'",
     ),
     (
         TOY,
@@ -1393,8 +1403,8 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
     (
         TOY,
         {"cluster": "[2]"},
-        "2: cluster: [2] where a mapping is needed; its keys: "
-        + ", ".join(sorted(f.name for f in dataclasses.fields(Cluster))),
+        "2: cluster: [2] where a mapping is needed; write for example {machine: dgx-h100, "
+        "nodes: 4}; its keys: " + ", ".join(sorted(f.name for f in dataclasses.fields(Cluster))),
     ),
     (
         TOY,

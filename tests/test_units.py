@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -104,6 +105,23 @@ def test_a_unit_of_another_dimension_is_named() -> None:
 )
 def test_a_near_miss_names_the_unit_that_was_meant(text: str, dimension: str, hint: str) -> None:
     with pytest.raises(ValueError, match=f"write '{hint}', not"):
+        parse(text, dimension)
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "said"),
+    [
+        ("3y", "s", "'3y': write '1095 d', not 'y'"),
+        ("1.5 weeks", "s", "'1.5 weeks': write '10.5 d', not 'weeks'"),
+        ("2 hours", "s", "'2 hours': write 'h', not 'hours'"),
+        ("0.41", "s", "has no unit; write for example '5 us', '400 ms' or '30 d'"),
+        ("3 q", "s", "(units: s, ms, us, µs, ns, min, h, d)"),
+        ("1T", "1", "'1T': write '1e12', not 'T'"),
+        ("1.5 B", "1", "'1.5 B': write '1.5e9', not 'B'"),
+    ],
+)
+def test_what_is_shown_fits_what_was_meant(text: str, dimension: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
         parse(text, dimension)
 
 

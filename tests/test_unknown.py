@@ -14,7 +14,8 @@ from dpsim.cli import _explain
 from dpsim.cli.app import app
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
-from dpsim.core.unknown import by_meaning, missing, near, not_modelled, sentence
+from dpsim.core.unknown import by_meaning, example, missing, near, not_modelled, sentence
+from dpsim.core.yamlfile import loads
 from dpsim.describe.scenario import Scenario, read
 from dpsim.machines.machine import load_device, load_machine
 from dpsim.planning.candidates import asked
@@ -112,6 +113,17 @@ def test_a_field_that_is_not_modelled_is_refused_by_name() -> None:
     wanted = parse_wanted("prefix_caching>=0.9")
     with pytest.raises(Refused, match="prefix_caching: 'prefix_caching' is not modelled"):
         check_fields([wanted.field], {"efficiency": 0.9}, "--require")
+
+
+def test_what_is_shown_of_a_section_is_right() -> None:
+    """Every example of a section is read as that section."""
+    hints = get_type_hints(Scenario)
+    sections = [name for name in hints if example(name)]
+    assert {"precision", "price", "batch", "cluster"} <= set(sections)
+    for name in sections:
+        cls = next(c for c in (hints[name], *get_args(hints[name])) if dataclasses.is_dataclass(c))
+        data, _ = loads(f"{name}: {example(name)}", "shown")
+        assert build(cls, data[name], file=True)
 
 
 def test_what_is_advised_in_place_of_what_is_missing_is_there() -> None:
@@ -217,7 +229,7 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
             ["run", "gpt2-xl-kernels", "--set", "model.sequence_length=4096"],
             "--set model.sequence_length=4096: model.sequence_length: 4,096 is beyond",
         ),
-        (["collective", "allreduce", "--cluster", "dgx-a100"], "did you mean 'all_reduce'?"),
+        (["collective", "gossip", "--cluster", "dgx-a100"], "gossip is not modelled; there are "),
         (["collective", "all_reduce", "--cluster", "8xA100"], "'dgx-a100'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
+from dpsim.collectives import OPERATIONS
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.core.refusals import brief
@@ -168,10 +169,17 @@ def _through(groups: tuple[RankGroup, ...], sockets: int) -> tuple[RankGroup, ..
 
 
 def named(operation: str) -> str:
-    """`operation` by its name here, where nccl-tests has another; Refused where it is no text."""
+    """`operation` by its name here, where nccl-tests has another; case, hyphens and underscores do
+    not count.  Refused where it is no text.
+
+    >>> named("allreduce"), named("reduce-scatter"), named("AllToAll"), named("sendrecv")
+    ('all_reduce', 'reduce_scatter', 'all_to_all', 'send')
+    """
     if not isinstance(operation, str):
         raise Refused(f"operation: {brief(operation)} is no collective; all_reduce is one")
-    return _NCCL_TESTS.get(operation, operation)
+    joined = re.sub("[_-]", "", operation.lower())
+    known = {one.replace("_", ""): one for one in OPERATIONS} | _NCCL_TESTS
+    return known.get(joined, operation)
 
 
 # -- what is asked for ----------------------------------------------------------------------------

@@ -20,8 +20,8 @@ PLACE = 60
 Operation = Annotated[
     str,
     argument(
-        "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all (alltoall) or "
-        "send (sendrecv: every rank to the next).",
+        "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all or send (sendrecv: "
+        "every rank to the next); allreduce and all-reduce are all_reduce.",
         "OPERATION",
     ),
 ]

@@ -22,7 +22,7 @@ Varies = Annotated[
     ),
 ]
 Deadline = Annotated[Text, option("Training is done in, e.g. 30d.", "TIME")]
-Budget = Annotated[Text, option("It costs at most, e.g. 200000usd.", "MONEY")]
+Budget = Annotated[Text, option("It costs at most, e.g. 200000usd or 4.5Musd.", "MONEY")]
 Minimise = Annotated[Text, option("cost, time, energy, or a field of points.", "WHAT")]
 Largest = Annotated[Text, option("The largest whole number that fits in memory.", "KEY")]
 Tune = Annotated[Text, option("The best setting of these keys.", "KEY,KEY")]

@@ -73,12 +73,13 @@ def _sentence(cls: type, complaint: Any) -> str:
     if kind in _MISSING:
         return "is missing"
     if kind == "literal_error":
-        return _none_of(value, str(complaint["ctx"].get("expected", "")))
+        said = _none_of(value, str(complaint["ctx"].get("expected", "")))
+        return said + _default_at(cls, _user(complaint)) if value is None else said
     if kind == "too_long":  # of a tuple, whose length is fixed
         return f"{len(value)} entries where {complaint['ctx']['max_length']} are needed"
     if kind in _NEEDED:
         keys = sorted(_fields_at(cls, place)) if kind in _RECORDS and place else []
-        hint = f"; its keys: {', '.join(keys)}" if keys else ""
+        hint = f"{_written(cls, place, value)}; its keys: {', '.join(keys)}" if keys else ""
         return f"{brief(value)} where {_NEEDED[kind]} is needed{hint}"
     return str(complaint["msg"]).removeprefix("Value error, ")
 
@@ -119,10 +120,40 @@ def _user(error: Any) -> tuple[str | int, ...]:
     return tuple(part for part in error["loc"] if not _internal(part))
 
 
+def _written(cls: Any, place: tuple[str | int, ...], value: Any) -> str:
+    """How to write the section at `place` below `cls`: with `value` under its usual key where that
+    is right, else an example; "" where none is known."""
+    from dpsim.core import unknown
+    from dpsim.core.record import build
+
+    example = unknown.example(str(place[-1]))
+    if not example:
+        return ""
+    key = example.strip("{").partition(":")[0]
+    if isinstance(value, str):
+        try:
+            build(_record_at(cls, place), {key: value}, file=True)
+        except Refused:
+            pass
+        else:
+            return f"; write {{{key}: {value}}}"
+    return f"; write for example {example}"
+
+
+def _default_at(cls: Any, place: tuple[str | int, ...]) -> str:
+    """Which value the key at `place` below `cls` has where it is left out; "" where it has none."""
+    above = _record_at(cls, place[:-1])
+    fields = dataclasses.fields(above) if dataclasses.is_dataclass(above) else ()
+    found = next((one.default for one in fields if one.name == place[-1]), None)
+    return f"; left out it is {found!r}" if isinstance(found, str) else ""
+
+
 def _none_of(value: Any, expected: str) -> str:
     from dpsim.core import unknown
 
     known = [name.strip("'") for name in re.split(r", | or ", expected)]
+    if value is None:  # which is no name that could be meant
+        return f"is empty (null); one of {', '.join(known)} is needed"
     if missing := unknown.not_modelled(str(value)):
         return f"{missing} (here: {', '.join(known)})"
     if len(known) == 1:
@@ -139,12 +170,18 @@ def _internal(part: str | int) -> bool:
 
 def _fields_at(cls: Any, loc: tuple[str | int, ...]) -> list[str]:
     """Field names of the record reached from `cls` along `loc` (best effort, for a hint)."""
+    found = _record_at(cls, loc)
+    return list(keys_of(found)) if dataclasses.is_dataclass(found) else []
+
+
+def _record_at(cls: Any, loc: tuple[str | int, ...]) -> Any:
+    """The record reached from `cls` along `loc`, as far as that goes."""
     for part in loc:
         if isinstance(part, str) and dataclasses.is_dataclass(cls):
             hint = get_type_hints(cls, include_extras=False).get(part)
             candidates = [hint, *get_args(hint)]
             cls = next((c for c in candidates if dataclasses.is_dataclass(c)), cls)
-    return list(keys_of(cls)) if dataclasses.is_dataclass(cls) else []
+    return cls
 
 
 def texts(what: str, given: Any) -> None:

@@ -75,6 +75,12 @@ _EXAMPLES = {
     "1": "2 %",
     "1/s": "5 %/h",
 }
+#: durations that are written run from latencies to training runs
+_DURATIONS = "'5 us', '400 ms' or '30 d'"
+#: days of spans that calendars have
+_DAYS = dict.fromkeys(("w", "week", "weeks"), 7) | dict.fromkeys(("y", "yr", "year", "years"), 365)
+#: what follows a number that is large, as a power of ten
+_LARGE = {"k": 3, "K": 3, "M": 6, "mn": 6, "B": 9, "bn": 9, "G": 9, "T": 12}
 _HINTS = {
     "Gbps": "Gbit/s",
     "GbE": "Gbit/s",
@@ -89,7 +95,18 @@ _HINTS = {
     "TFlops": "TFLOP/s",
     "GFLOPS": "GFLOP/s",
     "sec": "s",
+    "secs": "s",
+    "second": "s",
     "seconds": "s",
+    "mins": "min",
+    "minute": "min",
+    "minutes": "min",
+    "hr": "h",
+    "hrs": "h",
+    "hour": "h",
+    "hours": "h",
+    "day": "d",
+    "days": "d",
     "msec": "ms",
     "usec": "us",
     "KB": "kB",
@@ -112,10 +129,9 @@ def parse(text: str, dimension: str) -> float:
     number that is not finite.  Arithmetic is decimal, so "5 us" is exactly the float 5e-06.
     """
     found = _NUMBER.match(text) if len(text) <= 64 else None
-    example = _EXAMPLES[dimension]
     if found is None:
         wrong = not_a_number(text, "a number with a unit")
-        raise ValueError(f"{wrong}; write for example {example!r}")
+        raise ValueError(f"{wrong}; {_write(dimension)}")
     number, unit = found.groups()
     scale = _UNITS[dimension].get(unit)
     if scale is None:
@@ -155,20 +171,41 @@ def not_a_number(text: str, needed: str = "a number") -> str:
     return f"{text[:64]!r} is not {needed}" if text else f"nothing where {needed} is needed"
 
 
+def _write(dimension: str, example: str = "") -> str:
+    """What would be accepted, by an example; several where they are as unlike as durations."""
+    if dimension == "s" and example in ("", _EXAMPLES["s"]):
+        return f"write for example {_DURATIONS}"
+    return f"write for example {example or _EXAMPLES[dimension]!r}"
+
+
 def _wrong_unit(text: str, unit: str, dimension: str) -> str:
-    example = _EXAMPLES[dimension]
     if not unit:
-        return f"{text!r} has no unit; write for example {example!r}"
+        return f"{text!r} has no unit; {_write(dimension)}"
     if _DATE.match(text):
         needed = "how long, for example '30 d'" if dimension == "s" else "a number"
         return f"{text!r} is a date; write {needed}"
-    if _HINTS.get(unit) in _UNITS[dimension]:
-        return f"{text!r}: write {_HINTS[unit]!r}, not {unit!r}"
+    if meant := _meant(text, unit, dimension):
+        return f"{text!r}: write {meant!r}, not {unit!r}"
     for other, units in _UNITS.items():
         if unit in units:
             wrong = f"{text!r} is in {other}, where {dimension} is needed"
-            return f"{wrong}; write for example {example!r}"
-    return f"{text!r}: unknown unit {unit!r}; write for example {example!r}"
+            return f"{wrong}; {_write(dimension)}"
+    known = f" (units: {', '.join(_TIME)})" if dimension == "s" else ""
+    return f"{text!r}: unknown unit {unit!r}; {_write(dimension)}{known}"
+
+
+def _meant(text: str, unit: str, dimension: str) -> str:
+    """What `unit`, or `text` with it, is here; "" where nothing is known of it."""
+    if _HINTS.get(unit) in _UNITS[dimension]:
+        return _HINTS[unit]
+    number = text.strip().removesuffix(unit).strip()
+    if len(number) > len("12345.678"):
+        return ""
+    if dimension == "s" and unit in _DAYS:
+        return f"{float(number) * _DAYS[unit]:.15g} d"
+    if dimension == "1" and unit in _LARGE:
+        return f"{float(number):.15g}e{_LARGE[unit]}"
+    return ""
 
 
 _STEPS = {
@@ -226,7 +263,7 @@ class Unit(Mark):
         if bare and (self.dimension == "1" or not file):
             number = _float(value)
         elif bare:
-            raise ValueError(f"{value!r} has no unit; write for example {self.shown!r}")
+            raise ValueError(f"{value!r} has no unit; {_write(self.dimension, self.shown)}")
         elif isinstance(value, str):
             number = parse(value, self.dimension)
         else:

@@ -112,6 +112,12 @@ def sentence(name: str, known: Iterable[str], what: str = "unknown key") -> str:
     return f"{what}; {hint}"
 
 
+def example(section: str) -> str:
+    """`section` with its usual key, as YAML, to be shown to whoever writes none; "" where none is
+    known."""
+    return str(_file()["sections"].get(section, ""))
+
+
 def command(name: str) -> str:
     """What to type instead of the command `name`."""
     known = {_plain(word): typed for word, typed in _file()["commands"].items()}

@@ -231,6 +231,9 @@ class Rate(Mark):
         found = re.fullmatch(r"\s*([0-9.]{1,20}(?:[eE][+-]?\d{1,3})?)\s*(\w+)/s\s*", str(value))
         if not found or found[2] not in ("samples", "images", "sequences", "tokens"):
             shown = f"{str(value)[:60]!r}"
+            if re.fullmatch(r"\s*[0-9.]+\s*", str(value)):
+                unit = "images/s (or samples/s, sequences/s, tokens/s) is missing"
+                raise ValueError(f"{shown}: {unit}; write for example '{value} images/s'")
             raise ValueError(f"{shown} is no throughput; write for example '802.9 images/s'")
         return units.Unit("1", high=1e15, above=True).take(found[1], file=False), found[2]
 

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from dpsim.core import unknown
@@ -41,6 +42,8 @@ _TEXT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(>=|<=|≥|≤)\s*(\S.*?)\s*")
 _RATE = re.compile(r"([0-9.,_]+(?:[eE][+-]?\d+)?)\s*(\w+/s)?")
 #: a share beyond that is meant in percent; efficiencies of a little above 1 are real
 _MOST_SHARE = 10.0
+#: what money is told in
+_LARGE = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}
 _KWH = {"kWh": 1.0, "MWh": 1000.0, "GWh": 1e6}
 
 
@@ -164,10 +167,13 @@ def _limit(field: str, text: str) -> float:
 
 
 def _amount(text: str) -> str:
-    found = re.fullmatch(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*usd", text)
+    found = re.fullmatch(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)\s*([kMB]?)\s*usd", text)
     if found is None:
-        raise ValueError(f"{text!r} is no amount in usd; write for example '200000 usd'")
-    return found[1].replace(",", "").replace("_", "")
+        raise ValueError(
+            f"{text!r} is no amount in usd; write for example '200000 usd', '200k usd' or "
+            "'4.5 M usd' (B: 1e9)"
+        )
+    return f"{Decimal(found[1].replace(',', '').replace('_', '')) * _LARGE[found[2]]}"
 
 
 def said(field: str, value: float) -> str:
