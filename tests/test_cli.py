@@ -53,6 +53,12 @@ def test_where_nothing_can_be_written_the_exit_code_says_why(scenario: str, code
         )
 
 
+def test_help_tells_every_command_in_a_whole_sentence(cli) -> None:  # type: ignore[no-untyped-def]
+    lines = cli("--help")[1].partition("Commands:")[2].strip().splitlines()
+    assert len(lines) > 15
+    assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_help_is_light(tmp_path: Path) -> None:
     script = (
         "import sys; sys.argv = ['dpsim', '--help']\n"

@@ -39,7 +39,10 @@ def calibrate(
     operation: Operation = None,
     link_rate: LinkRate = None,
 ) -> int:
-    """Read the measurements in FILES; scenarios use the result with `calibration: FILE`."""
+    """Read the measurements in FILES, for scenarios to use.
+
+    They do so with `calibration: FILE`.
+    """
     from dpsim.measurements.calibration import gathering
     from dpsim.report import calibration as report
     from dpsim.report.progress import progress

@@ -35,7 +35,10 @@ def check(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Say whether measured steps of SCENARIO are normal; exit code 1 where they are slow."""
+    """Say whether measured steps of SCENARIO are normal.
+
+    Exit code 1: they are slow.
+    """
     from dpsim.checks.next_commands import AskedCheck, next_commands
     from dpsim.checks.steps import check_steps
     from dpsim.describe.scenario import read

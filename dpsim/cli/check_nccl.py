@@ -35,7 +35,10 @@ def check_nccl(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Compare FILE with what the cluster should reach; exit code 1: low or suspicious."""
+    """Compare FILE with what the cluster should reach.
+
+    Exit code 1: low or suspicious.
+    """
     from dpsim.checks import check_nccl as asked
     from dpsim.predict.collective import setup_of
     from dpsim.report.nccl_check import print_check

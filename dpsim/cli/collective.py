@@ -76,7 +76,10 @@ def collective(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Print time and bandwidth of OPERATION by size, a table per number of nodes."""
+    """Print time and bandwidth of OPERATION by size.
+
+    There is a table per number of nodes.
+    """
     from dpsim.checks import collective as asked
     from dpsim.report import collective as report
 

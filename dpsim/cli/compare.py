@@ -42,7 +42,10 @@ def compare(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Compare SCENARIOs: step, memory, days, money and energy of each, and which is best."""
+    """Compare SCENARIOs in time, memory, money and energy.
+
+    It says which is best, and how surely.
+    """
     from dpsim.planning import comparing
     from dpsim.report import compare as report
     from dpsim.report.progress import progress

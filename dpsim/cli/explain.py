@@ -33,7 +33,10 @@ def explain(
     out: Out = None,
     trace: Trace = None,
 ) -> int:
-    """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
+    """Say where the step of SCENARIO goes, and what would help.
+
+    It plays the step again with each change.
+    """
     from dpsim.core.files import note_reads
     from dpsim.describe.scenario import read
     from dpsim.predict.prediction import predict

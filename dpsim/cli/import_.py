@@ -30,7 +30,7 @@ def import_(
     out: Out = None,
     json: Json = False,
 ) -> int:
-    """Find out what FILES are, and make a machine or a scenario of them."""
+    """Find out what FILES are, and make a scenario or machine."""
     from dpsim.measurements import importing
     from dpsim.measurements.kinds import Wishes
     from dpsim.report import importing as report

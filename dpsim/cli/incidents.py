@@ -25,8 +25,10 @@ Devices = Annotated[int | None, option("How many devices were at work.", "DEVICE
 def incidents(
     file: File, over: Over = None, nodes: Nodes = None, devices: Devices = None, json: Json = False
 ) -> int:
-    """Count what interrupted real jobs: rates with their 90 % intervals, and the sections of a
-    scenario that say the same."""
+    """Count what interrupted real jobs.
+
+    It prints rates with their 90 % intervals, and the sections of a scenario that say the same.
+    """
     from dpsim.core.record import Refused
     from dpsim.core.units import Unit
     from dpsim.measurements.incidents import read

@@ -38,8 +38,10 @@ def measure(
     input_: Loading = False,
     json: Json = False,
 ) -> int:
-    """Run a DDP training script, unchanged, as rank 0 of WORLD_SIZE ranks, and record its steps; or
-    time a loader alone (--input)."""
+    """Record the steps of a DDP training script, as one rank.
+
+    It runs unchanged, as rank 0 of WORLD_SIZE ranks; --input times a loader alone.
+    """
     from dpsim.core.record import Refused
     from dpsim.measurements.recorder import files, runner
 

@@ -55,7 +55,7 @@ def plan(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Ask SCENARIO which value is needed, what is cheapest, how large it can be, or what is best.
+    """Find which value SCENARIO needs, or which is best or cheapest.
 
     Exit code 1: nothing that was searched will do; the answer says by how much and what binds.
     """

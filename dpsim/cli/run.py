@@ -12,7 +12,10 @@ Out = Annotated[Where, out_option("Write table, curve, page and JSON there.")]
 
 
 def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None) -> int:
-    """Predict every point of SCENARIO: step time, speed-up, memory, and what limits it."""
+    """Predict step time, speed-up and memory of SCENARIO.
+
+    It says what limits every point, and how sure that is.
+    """
     from dpsim.describe.scenario import read
     from dpsim.predict.advice import with_advice
     from dpsim.predict.forecast import foretold

@@ -21,8 +21,11 @@ What = Annotated[
 
 
 def schema(what: What = WHAT[0], json: Json = False) -> int:
-    """Print the JSON Schema of scenario files (for editors), or of an answer: of run (answer),
-    explain, sweep, plan, compare, collective, or the command of that name."""
+    """Print the JSON Schema of scenario files, or of an answer.
+
+    Editors use that of files. Answers are those of run (answer), explain, sweep, plan, compare,
+    collective, or the command of that name.
+    """
     from dpsim.core.record import Refused
     from dpsim.describe.jobs import schema as of_files
     from dpsim.report import canonical_json

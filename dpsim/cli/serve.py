@@ -15,7 +15,10 @@ Out = Annotated[Where, out_option("Write table, page and JSON there.")]
 def serve(
     scenario: Source, sets: Sets = None, alone: Alone = False, json: Json = False, out: Out = None
 ) -> int:
-    """Predict how replicas of a model answer requests: tokens per second, delays, what limits."""
+    """Predict how replicas of a language model answer requests.
+
+    It tells tokens per second, delays, and what limits.
+    """
     from dpsim.report import serving as report
     from dpsim.report.progress import progress
     from dpsim.serving.answer import UnservedPoint

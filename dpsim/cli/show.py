@@ -42,7 +42,10 @@ def show(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Print a table of THING; --out also draws a machine, or writes it as a graph."""
+    """Print machines, devices, models, scenarios and more.
+
+    --out also draws a machine, or writes it as a graph.
+    """
     from dpsim.report import console
     from dpsim.report.things import show_thing, write_machine
     from dpsim.report.things_document import document

@@ -24,7 +24,7 @@ Out = Annotated[Where, out_option("Write predictions.csv, plot and page there.")
 def validate(
     table: Table, calibrate: Calibrate = None, json: Json = False, out: Out = None, jobs: Jobs = 0
 ) -> int:
-    """Predict every measured row of TABLE and say how far off the predictions are."""
+    """Predict every measured row of TABLE, and say how far off."""
     from dpsim.accuracy import validated
     from dpsim.report import accuracy as report
     from dpsim.report.progress import progress
