@@ -17,8 +17,9 @@ from rich.console import Console
 
 import dpsim
 from dpsim.core.record import Refused, build
+from dpsim.core.units import dollars
 from dpsim.describe.scenario import load, to_data
-from dpsim.money.currency import CENT, Money, Priced, dollars, rounded
+from dpsim.money.currency import CENT, Money, Priced, rounded
 from dpsim.money.items import YEAR, Bill, bill
 from dpsim.money.price import Energy, NetworkPrice, Price, Purchase, StoragePrice
 from dpsim.money.price_list import read_quote

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
-from dpsim.money.currency import dollars
+from dpsim.cli.app import app
+from dpsim.core.units import dollars
 from dpsim.planning.wanted import parse_wanted
 from dpsim.report.fields import told_apart
 from dpsim.report.table import Columns, put
@@ -93,3 +96,18 @@ def test_a_limit_is_said_as_it_was_asked() -> None:
 )  # fmt: skip
 def test_values_have_the_digits_that_tell_them_apart(given: list[str], said: list[str]) -> None:
     assert told_apart(given) == said
+
+
+@pytest.mark.parametrize("command", [
+    ("collective", "all_reduce", "--cluster", "dgx-h100", "--sizes", "1MiB:4MiB"),
+    ("show", "machines"), ("show", "schedules"),
+], ids=" ".join)  # fmt: skip
+def test_commands_put_their_tables_so(command: tuple[str, ...]) -> None:
+    """On 80 columns the words are those of 300."""
+
+    def words(width: int) -> set[str]:
+        done = CliRunner(env={"COLUMNS": str(width)}).invoke(app(), [*command])
+        assert done.exit_code == 0, done.output
+        return set(re.sub("─+", "", done.stdout).split())
+
+    assert words(80) <= words(300)

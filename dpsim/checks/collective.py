@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.collectives import OPERATIONS
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.core.refusals import brief
 from dpsim.core.units import parse
 from dpsim.machines.devices import SOCKETS
-from dpsim.measurements.findings import Curve, merged
+from dpsim.measurements.findings import OPERATIONS, Curve, merged
 from dpsim.measurements.readers import read_any
 from dpsim.predict.collective import MOST_RANKS, RankGroup, Setup, check_operation, setup_of
 

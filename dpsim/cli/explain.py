@@ -33,10 +33,7 @@ def explain(
     out: Out = None,
     trace: Trace = None,
 ) -> int:
-    """Say where the step of SCENARIO goes, and what would help.
-
-    It plays the step again with each change.
-    """
+    """Say where the step of SCENARIO goes, and what would help."""
     from dpsim.core.files import note_reads
     from dpsim.describe.scenario import read
     from dpsim.predict.prediction import predict

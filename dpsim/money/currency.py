@@ -158,16 +158,3 @@ def usd(amount: Money, rates: dict[str, Money] | None = None) -> Decimal:
 
 def _lower(rates: dict[str, Money] | None) -> dict[str, Money]:
     return {currency.lower(): rate for currency, rate in (rates or {}).items()}
-
-
-def dollars(amount: float) -> str:
-    """Dollars for people: whole cents below 1,000 usd (four digits of what is less than ten cents),
-    four digits above, from a million on in `M usd`.
-
-    >>> dollars(12.5), dollars(1242105.31), dollars(124216.4)
-    ('12.50 usd', '1.242 M usd', '124,200 usd')
-    """
-    if amount < 999.995:
-        return f"{amount:.4g} usd" if 0 < amount < 0.1 else f"{amount:,.2f} usd"
-    value, unit = (amount / 1e6, "M usd") if amount >= 999_950 else (amount, "usd")
-    return f"{float(f'{value:.4g}'):,.10g} {unit}"

@@ -19,8 +19,7 @@ from typing import Any
 
 from dpsim.core import unknown
 from dpsim.core.record import Refused
-from dpsim.core.units import parse, show
-from dpsim.money.currency import dollars
+from dpsim.core.units import dollars, parse, show
 from dpsim.predict.point import FITTING
 
 #: fields that compare a point with another one

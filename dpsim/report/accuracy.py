@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsim.report.accuracy_view import View
 from dpsim.report.bundle import Bundle, write_bundle
-from dpsim.report.table import say, table, warn
+from dpsim.report.table import put, say, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ def print_validation(found: Found, console: Console, out: Path | None) -> None:
     say(console, [view.title], "bold")
     for one in view.tables:
         if one.rows:
-            console.print(table(one.headers, one.rows, left=one.headers[:1]))
+            put(console, (one.headers, one.rows), one.headers[:1])
     say(console, view.sentences)
     warn(console, found.document["warnings"])
     if out is not None:

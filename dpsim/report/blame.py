@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dpsim.core.units import show
 from dpsim.predict.blame import Blame
-from dpsim.report.table import say, table
+from dpsim.report.table import put, say
 from dpsim.report.text import percent
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def print_blame(found: Blame, console: Console) -> None:
         if abs(one.loss_s) > 1e-9 * found.loss_s  # less is rounding
     ]  # fmt: skip
     headers = ("lost to", "time", "of losses", "step without")
-    console.print(table(headers, rows, left=("lost to",)))
+    put(console, (headers, rows), ("lost to",))
     ranks = [
         ("all others" if one.rank is None else f"rank {one.rank}") + f" {show(one.loss_s, 's', 3)}"
         for one in found.ranks

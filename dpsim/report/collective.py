@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dpsim.checks.diagnosis import LARGE_SIZE, sensitivity
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.figures import GREY, SERIES, blank, legend, look, tick
-from dpsim.report.table import Columns, say, table
+from dpsim.report.table import Columns, put, say
 from dpsim.report.text import clean, number, plain, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import Console
-    from rich.table import Table
 
     from dpsim.predict.collective import Line, RankGroup, Setup
 
@@ -26,6 +25,9 @@ FILES = ("collective.json", "busbw.png", "busbw.svg", "index.html")
 #: operations whose bus bandwidth a ring's slowest wires limit (NVIDIA/nccl-tests
 #: doc/PERFORMANCE.md: the factors make it comparable with the hardware's peak)
 _RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+#: what is left out first where a terminal is too narrow; --json has all of it
+_DROPPED = ("protocol", "algbw GB/s")
+#: columns of words
 WORDS = ("algorithm", "protocol", "bound by", "verdict", "sizes")
 
 
@@ -51,7 +53,7 @@ def print_collective(
             each = group.ranks // group.at_once
             title += f", {group.at_once} groups of {each} ranks at once; times of the slowest"
         say(console, [title], "bold")
-        console.print(group_table(group))
+        put(console, group_columns(group), WORDS, _DROPPED)
     say(console, healthy_told(groups))
     if out is not None:
         console.print(f"written: {clean(out)}: {', '.join(FILES)}", markup=False)
@@ -72,13 +74,8 @@ def healthy_told(groups: Sequence[RankGroup]) -> list[str]:
     ] * bool(kinds)
 
 
-def group_table(group: RankGroup) -> Table:
-    """The lines as nccl-tests prints them, with the interval and what limits."""
-    return table(*group_columns(group), left=WORDS)
-
-
 def group_columns(group: RankGroup) -> Columns:
-    """Headers and rows of `group_table`."""
+    """The lines as nccl-tests prints them, with the interval and what limits."""
     beside = any(line.measured for line in group.lines)
     heads = ["size", "time us", "90 % interval us", "algbw GB/s", "busbw GB/s", *WORDS[:3]]
     if beside:

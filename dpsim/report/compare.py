@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.core.units import show
-from dpsim.money.currency import dollars
+from dpsim.core.units import dollars, show
 from dpsim.report import figures, text
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.figures import BLACK, BLUE, GREY

@@ -16,7 +16,7 @@ from dpsim.report.blame import print_blame
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.points import settings
 from dpsim.report.sentences import titles
-from dpsim.report.table import Columns, say, table, warn
+from dpsim.report.table import Columns, put, say, warn
 from dpsim.report.text import bottleneck, brief, clean, percent, ranks, signed, split_text
 from dpsim.report.trace import Traced, trace_file, traced
 
@@ -91,14 +91,14 @@ def _explain(found: Explained, console: Console) -> None:
         lines.append(compression_text(found.compression))
     say(console, lines)
     if point.cost:
-        console.print(table(*cost_columns(point.cost), left=("item", "basis")))
+        put(console, cost_columns(point.cost), ("item", "basis"))
     gains = [(c, c.throughput_gain) for c in found.what_if if c.throughput_gain is not None]
     rows = [
         [clean(c.change), show(c.step_time_s, "s"), signed(gain)]
         for c, gain in sorted(gains, key=lambda pair: -pair[1])
     ]
     if rows:
-        console.print(table(("what if", "step time", "throughput"), rows, left=("what if",)))
+        put(console, (("what if", "step time", "throughput"), rows), ("what if",))
     print_blame(found.blame, console)
 
 

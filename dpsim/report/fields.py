@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dpsim.money.currency import dollars
+from dpsim.core.units import dollars
 from dpsim.planning.wanted import ends_of, said, value_of
 from dpsim.report.figures import time_scale
 from dpsim.report.text import between, clean, duration, number, percent

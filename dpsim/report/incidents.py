@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
-from dpsim.report.table import say, table, warn
+from dpsim.report.table import put, say, warn
 from dpsim.report.text import number, percent
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def print_incidents(found: Incidents, console: Console) -> None:
     total = sum(rate.count for rate in found.rates)
     say(console, [f"{total:,} incidents in {show(found.over, 's')}."])
     headers = ("cause", "count", "one of", "mean time between", "90 % interval")
-    console.print(table(headers, [_row(rate) for rate in found.rates], left=("cause", "one of")))
+    put(console, (headers, [_row(rate) for rate in found.rates]), ("cause", "one of"))
     thin = [rate.cause for rate in found.rates if rate.thin]
     if thin:
         say(console, [f"Too few to know well: {', '.join(thin)}."])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dpsim.core.units import show
-from dpsim.money.currency import dollars
+from dpsim.core.units import dollars, show
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import Point, TrainingRun, WithFailures, computed
 from dpsim.predict.saved import Saved

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dpsim.checks.diagnosis import LARGE, MARGIN
 from dpsim.core.units import show
 from dpsim.report.collective import WORDS, size_text
-from dpsim.report.table import Columns, say, table
+from dpsim.report.table import Columns, put, say
 from dpsim.report.text import clean
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> N
         f"node{'s' * (group.nodes > 1)} of {clean(check.setup.machine.name)} ({group.kind})"
     )
     say(console, [title], "bold")
-    console.print(table(*band_columns(found), left=WORDS))
+    put(console, band_columns(found), WORDS)
     say(console, [*judged_told(found), *causes_told(found)])
 
 

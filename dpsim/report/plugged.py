@@ -10,7 +10,7 @@ from dpsim.core import plugins
 from dpsim.core.units import show
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import device_names, load_device, machines_by_device
-from dpsim.report.table import say, table
+from dpsim.report.table import put, say
 from dpsim.report.text import clean
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _NOWHERE = "none: cluster.device puts it into one"
 def show_folder(folder: str, console: Console) -> None:
     """Print a table of the plug-ins of `folder`."""
     rows = [[name, FOLDERS[folder] % name, about(cls)] for name, cls in plugins.usable(folder)]
-    console.print(table(headers := (folder, "in a scenario", "what it is"), rows, left=headers))
+    put(console, (headers := (folder, "in a scenario", "what it is"), rows), headers)
     say(console, ["dpsim show NAME prints the keys of one; `docs/scenario.md` says what each is."])
 
 
@@ -40,7 +40,7 @@ def show_plugin(folder: str, name: str, console: Console) -> None:
     say(console, [FOLDERS[folder] % name])
     rows = [[one.name, default(one)] for one in dataclasses.fields(cls)]
     if rows:
-        console.print(table(headers := ("key", "default"), rows, left=headers))
+        put(console, (headers := ("key", "default"), rows), headers)
 
 
 def about(cls: type[Any]) -> str:
@@ -71,7 +71,7 @@ def show_devices(console: Console) -> None:
         there = ", ".join(having.get(device.name, ())) or _NOWHERE
         rows.append([name, show(device.memory, "B"), show(peak, "FLOP/s"), there])
     headers = ("device", "memory", "dense peak", "machines with it")
-    console.print(table(headers, rows, left=("device", "machines with it")))
+    put(console, (headers, rows), ("device", "machines with it"))
     say(console, ["Peak in bf16, else fp16, else fp32.  dpsim show DEVICE prints all of one."])
 
 
@@ -81,7 +81,7 @@ def show_device(name: str, console: Console) -> None:
     say(console, [f"{name}, a device: {device.name}"], "bold")
     having = ", ".join(machines_by_device().get(device.name, ())) or _NOWHERE
     rows = [*device_rows(device), ["machines with it", having]]
-    console.print(table(headers := ("what", "value"), rows, left=headers))
+    put(console, (headers := ("what", "value"), rows), headers)
 
 
 def device_rows(device: Device) -> list[list[str]]:

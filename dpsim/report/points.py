@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dpsim.core.units import show
-from dpsim.money.currency import dollars
+from dpsim.core.units import dollars, show
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import Chosen, Failed, Point, computed
 from dpsim.report import text

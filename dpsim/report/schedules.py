@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsim.compile.schedules import Schedule, peak_in_flight, spell
 from dpsim.core import plugins
-from dpsim.report.table import say, table
+from dpsim.report.table import put, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ def show_schedules(console: Console) -> None:
         rows.append([name, str(schedule.chunks), _range(peaks), _about(schedule)])
     shown = f"in flight, {RANKS} ranks and {MICRO_BATCHES} micro-batches"
     headers = ("schedule", "stages per rank", shown, "what it does")
-    console.print(table(headers, rows, left=("schedule", "what it does")))
+    put(console, (headers, rows), ("schedule", "what it does"))
     console.print("dpsim show SCHEDULE prints what every rank runs.", highlight=False)
 
 
@@ -38,7 +38,7 @@ def show_schedule(name: str, console: Console) -> None:
         [str(rank), str(peak_in_flight(acts)), spell(acts, schedule.chunks)]
         for rank, acts in enumerate(schedule.lists(RANKS, MICRO_BATCHES))
     ]
-    console.print(table(("rank", "in flight", "order"), rows, left=("order",)))
+    put(console, (("rank", "in flight", "order"), rows), ("order",))
     letters = "F forward, B backward, I backward for the input, W for the weights"
     before = "the stage stands before the letter, " if schedule.chunks > 1 else ""
     say(console, [f"{letters}; {before}the micro-batch after it."])

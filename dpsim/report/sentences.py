@@ -8,8 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 
-from dpsim.core.units import show
-from dpsim.money.currency import dollars
+from dpsim.core.units import dollars, show
 from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level

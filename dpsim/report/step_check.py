@@ -10,7 +10,7 @@ from dpsim.checks.hypotheses import MEANINGS
 from dpsim.core.units import show
 from dpsim.predict.repeats import AGREE
 from dpsim.report.bundle import Bundle, write_bundle
-from dpsim.report.table import Columns, say, table
+from dpsim.report.table import Columns, put, say
 from dpsim.report.text import clean, ranks
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def print_step_check(
     found: StepCheck, commands: Sequence[str], console: Console, files: str = ""
 ) -> None:
     """All that `found` says."""
-    console.print(table(*step_columns(found)))
+    put(console, step_columns(found))
     say(console, [HEALTHY])
     causes = listed(found)
     if causes:

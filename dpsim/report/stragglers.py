@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpsim.core.units import show
-from dpsim.report.table import say, table
+from dpsim.report.table import put, say
 from dpsim.report.text import number, percent
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def print_stragglers(found: Found, console: Console) -> None:
     ]
     headers = ("rank", "slow", "times typical", "mending it gains")
     if rows:
-        console.print(table(headers, rows, left=("slow",)))
+        put(console, (headers, rows), ("slow",))
     else:
         say(console, ["No rank is slow."])
     if len(found.stragglers) > SHOWN:

@@ -34,7 +34,7 @@ from dpsim.report.plugged import (
     show_plugin,
 )
 from dpsim.report.schedules import PACKAGE, show_schedule, show_schedules
-from dpsim.report.table import say, table
+from dpsim.report.table import put, say
 from dpsim.report.text import clean
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _print(console: Console, *lines: str, style: str = "") -> None:
 
 def _words(console: Console, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table of words."""
-    console.print(table(headers, rows, left=headers))
+    put(console, (headers, rows), headers)
 
 
 def _machines(console: Console) -> None:
@@ -138,7 +138,7 @@ def _machines(console: Console) -> None:
         machine = load_machine(name)
         rows.append([name, f"{machine.gpus_per_node}", machine.device.name, machine.description])
     headers = ("machine", "devices per node", "device", "description")
-    console.print(table(headers, rows, left=("machine", "device", "description")))
+    put(console, (headers, rows), ("machine", "device", "description"))
     _print(console, "dpsim show MACHINE prints one and draws it.")
 
 
@@ -201,7 +201,7 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
         _print(console, machine.description)
     _words(console, WHAT, _machine_rows(machine))
     headers = ("link", "number", "bandwidth one way", "latency")
-    console.print(table(headers, _links(machine, count), left=("link",)))
+    put(console, (headers, _links(machine, count)), ("link",))
     if out is not None:
         write_machine(name, nodes, out)
     if machine.sources:
@@ -291,7 +291,7 @@ def _model(model: Model, console: Console) -> None:
     _print(console, model.name, style="bold")
     _words(console, WHAT, rows)
     headers = ("unit", "parameters", "forward FLOP", "backward FLOP", "activations")
-    console.print(table(headers, units(model), left=("unit",)))
+    put(console, (headers, units(model)), ("unit",))
 
 
 def units(model: Model) -> list[list[str]]:

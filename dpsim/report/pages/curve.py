@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpsim.core.units import show
-from dpsim.money.currency import dollars
+from dpsim.core.units import dollars, show
 from dpsim.predict.answer import Answer, NoLaws
 from dpsim.predict.laws import amdahl
 from dpsim.predict.point import Point, computed
