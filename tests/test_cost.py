@@ -407,8 +407,10 @@ def test_tables_show_time_money_and_energy() -> None:
     assert rows[0][headers.index("cost")] == f"{found.points[0]['cost_usd']:,.2f} usd"
     names, lines = cost_columns(found.points[0].cost)
     assert names == ["item", "usd/h", "usd/run", "usd/year", "basis"]
-    column = [Decimal(line[1].replace(",", "")) for line in lines]
-    assert sum(column[:-1]) == column[-1]
+    for place in (1, 2, 3):
+        column = [Decimal(line[place].replace(",", "")) for line in lines]
+        assert sum(column[:-1]) == column[-1]
+        assert all(("." in line[place]) == (column[-1] < 1000) for line in lines)
     out = io.StringIO()
     console = Console(file=out, width=200)
     print_run(found, console, None)

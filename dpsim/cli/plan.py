@@ -67,7 +67,7 @@ def plan(
     keys = None if tune is None else tune.split(",")
     asked = (deadline, budget, minimise, largest, keys, choose)
     _ = planned.question(require or (), vary or (), *asked)  # refused before the scenario is
-    with progress() as bar:
+    with progress("settings" if choose else "points") as bar:
         found = planned.plan(
             read(scenario, sets or ()), require=require or (), vary=vary or (), deadline=deadline,
             budget=budget, minimise=minimise, largest=largest, tune=tune, choose=choose,

@@ -16,7 +16,7 @@ from dpsim.models.memory import FITTING as FITTING
 from dpsim.models.memory import UNFIT as UNFIT
 from dpsim.models.memory import UNFIT_WORDS as UNFIT_WORDS
 from dpsim.models.memory import Fits as Fits
-from dpsim.money.currency import rounded
+from dpsim.money.currency import CENT, rounded
 from dpsim.predict.document import JsonKey, Keyed, Spread
 from dpsim.predict.saved import Saved
 
@@ -212,10 +212,12 @@ class Cost:
     as_of: str | None
     source: str | None
 
-    def in_cents(self, key: str) -> list[Decimal]:
-        """The line items' `key` in whole cents, and last their sum, to which they add up."""
-        cents = rounded([Decimal(repr(getattr(item, key))) for item in self.items])
-        return [*cents, sum(cents, Decimal(0))]
+    def adding_up(self, key: str) -> list[Decimal]:
+        """The line items' `key` in whole cents, in whole dollars from 1,000 on, and last their sum,
+        to which they add up."""
+        amounts = [Decimal(repr(getattr(item, key))) for item in self.items]
+        shown = rounded(amounts, CENT if sum(amounts) < 1000 else Decimal(1))
+        return [*shown, sum(shown, Decimal(0))]
 
 
 @dataclass(frozen=True)

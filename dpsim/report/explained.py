@@ -145,10 +145,10 @@ def symmetry_text(found: Symmetry) -> str:
 
 
 def cost_columns(cost: Cost) -> Columns:
-    """Headers and rows of the line items of a point, in whole cents that add up."""
+    """Headers and rows of the line items of a point, in amounts that add up."""
     spans = {"usd_per_hour": "usd/h", "usd_per_run": "usd/run", "usd_per_year": "usd/year"}
     shown = {key: title for key, title in spans.items() if getattr(cost, key) is not None}
-    amounts = [[f"{value:,}" for value in cost.in_cents(key)] for key in shown]
+    amounts = [[f"{value:,}" for value in cost.adding_up(key)] for key in shown]
     names = [*(clean(item.name) for item in cost.items), "total"]
     basis = [*(clean(item.basis) for item in cost.items), ""]
     rows = [list(row) for row in zip(names, *amounts, basis, strict=True)]
