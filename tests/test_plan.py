@@ -945,6 +945,10 @@ def test_a_deadline_on_the_command_line_draws_the_front(
     axes = make_figure(told).axes[0]
     (front,) = (line for line in axes.lines if line.get_gid() == "front")
     assert len(front.get_xdata()) == len(told["answer"]["front"])
+    beaten = [point | {"on_front": False} for point in told["points"][:3]]
+    told["points"] = [beaten[0] | {"fits": "no"}, *beaten[1:], *told["points"][3:]]
+    marks = {line.get_gid(): len(line.get_xdata()) for line in make_figure(told).axes[0].lines}
+    assert (marks["unfit"], marks["rest"]) == (1, 2)
 
 
 def test_every_kind_of_question_has_a_table_and_words(tmp_path: Path) -> None:

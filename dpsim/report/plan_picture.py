@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpsim.planning.wanted import ends_of, value_of
+from dpsim.predict.point import UNFIT
 from dpsim.report.fields import drawn, name_of, setting_text
 from dpsim.report.figures import BLUE, GREEN, GREY, ORANGE, band, blank, legend, tick
 from dpsim.report.plan_text import Document, any_has, required
@@ -105,10 +106,15 @@ def _draw_front(axes: Axes, document: Document) -> None:
 
     points = [p for p in document["points"] if all(value_of(p, field) for field in fields)]
     on_front = [p for p in points if p.get("on_front")]
-    rest = [place(p) for p in points if not p.get("on_front")]
-    if rest:
-        axes.plot(*zip(*rest, strict=True), "o", color=GREY, markersize=5, label="other points",
-                  markerfacecolor="white", gid="rest")  # fmt: skip
+    rest = [p for p in points if not p.get("on_front")]
+    unfit = [place(p) for p in rest if p["fits"] in UNFIT]
+    others = [place(p) for p in rest if p["fits"] not in UNFIT]
+    for places, mark, label, gid in (
+        (others, "o", "other points", "rest"), (unfit, "x", "no room in memory", "unfit"),
+    ):  # fmt: skip
+        if places:
+            axes.plot(*zip(*places, strict=True), mark, color=GREY, markersize=5, label=label,
+                      markerfacecolor="white", gid=gid)  # fmt: skip
     if on_front:
         axes.plot(*zip(*sorted(map(place, on_front)), strict=True), "-o", color=BLUE, markersize=5,
                   gid="front", label="front: none is faster and cheaper")  # fmt: skip

@@ -61,7 +61,7 @@ def check_bandwidth(line: int, size: float, timed: Iterable[Timed]) -> None:
         ):  # fmt: skip
             raise Refused(
                 f"line {line}: {size:.0f} bytes in {time.value:g} us are "
-                f"{size / time.value / 1e3:.4g} GB/s, and the row says {algorithm.value:g}"
+                f"{size / time.value / 1e3:.7g} GB/s, and the row says {algorithm.value:g}"
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpsim.planning.wanted import ends_of, value_of
+from dpsim.predict.point import UNFIT
 from dpsim.report import plan as report
 from dpsim.report.fields import interval, name_of, setting_text, shown
 from dpsim.report.pages import Chart, Code, Page, PagePart, Section, Sheet, Words, warned
@@ -60,7 +61,8 @@ def _tip(point: Found, fields: list[str]) -> Tip:
     for field in fields:
         ends = interval(point, field)
         found.append([name_of(field), shown(point, field) + (f" ({ends})" if ends else "")])
-    return [*found, ["limited by", bottleneck(point["bottleneck"])]]
+    unfit = [["will do", "no, memory"]] if point["fits"] in UNFIT else []
+    return [*found, ["limited by", bottleneck(point["bottleneck"])], *unfit]
 
 
 def _required(document: Document) -> Spec:
