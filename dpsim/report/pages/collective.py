@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from dpsim._version import __version__
 from dpsim.core.units import show
-from dpsim.report.collective import WORDS, chosen, group_columns, name_of, size_text, wire_limit
+from dpsim.report.collective import (
+    WORDS,
+    chosen,
+    group_columns,
+    healthy_told,
+    name_of,
+    size_text,
+    wire_limit,
+)
 from dpsim.report.pages import Chart, Page, Section, Sheet, Words
 from dpsim.report.pages.charts import Spec, Tip, measure
 from dpsim.report.text import clean, number
@@ -28,6 +36,8 @@ def page(operation: str, setup: Setup, groups: Sequence[RankGroup]) -> str:
     for group in groups:
         sheet = Sheet(group_columns(group), WORDS, name_of(group))
         sections.append(Section(f"{name_of(group)} ({clean(group.kind)})", [sheet]))
+    if told := healthy_told(groups):
+        sections.append(Section("What healthy machines take", [Words(told)]))
     best = max((line for group in groups for line in group.lines), key=lambda line: line.busbw)
     return Page(
         f"{operation} on {where}", f"{operation} on {where}", sections,
