@@ -376,6 +376,12 @@ def test_the_kernels_of_images_are_told_where_they_count() -> None:
     l40s = {"machine": "l40s-8", "ranks": 8}
     assert "tf32 may be slower than fp32" in said(precision=slow, cluster=l40s)
     assert "tf32 may be slower" not in said(precision=slow)
+    unknown = "no published step of an image network on MI300X"
+    amd = {"machine": "mi300x-8", "ranks": 8}
+    assert unknown in said(cluster=amd)
+    text = {"huggingface": "gpt2", "sequence_length": 1024}
+    assert unknown not in said(cluster=amd, model=text)
+    assert "no published step" not in said()
     assert "execution.channels_last changes nothing" in said(
         precision=own, execution={"channels_last": True}
     )

@@ -9,7 +9,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import Variant
 from dpsim.core.plugins import name_of
 from dpsim.machines.devices import Device
-from dpsim.models.convolutions import gains_by_tensor_float
+from dpsim.models.convolutions import gains_by_tensor_float, has_shares, is_network
 from dpsim.models.execution import Brought
 
 
@@ -21,6 +21,11 @@ def of_kernels(case: Case) -> Iterator[str]:
         yield (
             "images lie with channels first, as torch has them unless told; "
             "execution.channels_last: true says that yours lie last"
+        )
+    if device and not has_shares(device) and device.peak and is_network(case.model):
+        yield (
+            f"no published step of an image network on {device.name} or one like it was compared: "
+            "its libraries' convolutions may reach far less than language models' products"
         )
     dtype = case.precision.compute
     if dtype == "fp32" and work.convolves and device and gains_by_tensor_float(device):
