@@ -17,6 +17,7 @@ import pytest
 import typer
 
 from dpsim.cli.app import app
+from dpsim.machines.machine import device_names, machine_names
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -157,6 +158,12 @@ def table(text: str) -> list[list[float]]:
     """The numbers of a printed table of ranks, line by line."""
     lines = (line for line in text.splitlines() if re.match(r" +\d+ +\d+ +", line))
     return [[float(n.replace(",", "")) for n in re.findall(r"\d[\d,.]*", one)] for one in lines]
+
+
+def test_the_readme_counts_what_there_is() -> None:
+    said = re.search(r"\| machines \| (\d+), .* of (\d+) devices", read(ROOT / "README.md"))
+    assert said is not None
+    assert [int(n) for n in said.groups()] == [len(machine_names()), len(device_names())]
 
 
 def test_the_readme_shows_what_quickstart_prints(cli) -> None:  # type: ignore[no-untyped-def]

@@ -75,7 +75,8 @@ def test_a_slice_of_tpus_by_name(tmp_path: Path, text: str, chips: int, machine:
     ("text", "gpus"),
     [
         ("H100 Snellius", 4), ("Jean Zay H100", 4), ("Jean Zay A100", 8), ("NCSA Delta, A100", 4),
-        ("HGX A100 4-GPU", 4), ("HGX A100", 8),
+        ("HGX A100 4-GPU", 4), ("HGX A100", 8), ("HGX H100 8-GPU (4 GPUs)", 8),
+        ("A100 (Delta) 8-way", 8), ("A100 (Delta)", 4),
     ],
 )  # fmt: skip
 def test_a_node_is_as_large_as_where_the_gpu_is(tmp_path: Path, text: str, gpus: int) -> None:

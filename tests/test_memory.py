@@ -25,8 +25,9 @@ from dpsim.machines.machine import device_names, load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import TOGETHER, layer_times
-from dpsim.models.in_flight import Activations, activations, in_flight_bytes
-from dpsim.models.memory import FITTING, UNFIT, MemorySection, memory_use
+from dpsim.models.in_flight import Activations, activations, halves, in_flight_bytes
+from dpsim.models.memory import FITTING, UNFIT, MemorySection, kept_bytes, memory_use
+from dpsim.models.named import load_named
 from dpsim.models.recomputing import Recompute
 from dpsim.models.section import HuggingFace
 from dpsim.models.split import cheapest, stage_of, tensor_part
@@ -857,3 +858,13 @@ def llama(blocks: int) -> Model:
         for half in (attention, mlp)
     ]
     return Model(name="llama", layers=tuple(layers))
+
+
+@pytest.mark.parametrize("name", ["stable-diffusion-v1.5", "clip-vit-large-patch14", "t5-base"])
+def test_no_more_waits_between_the_halves_than_forward_keeps_and_a_gradient(name: str) -> None:
+    """Of layers whose products are not all matrices', too: a U-Net convolves beside them."""
+    model = load_named(name, None)
+    for layer in model.layers:
+        kept = kept_bytes(layer, "bf16", "none", eager=False)
+        waits = halves(layer, "bf16", "none", eager=False, graph=False).after
+        assert waits <= 2.0 * kept + 4.0 * layer.output + 8.0 * layer.logits, layer.name

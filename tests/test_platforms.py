@@ -407,6 +407,17 @@ def test_what_is_not_known_is_refused(accelerator: str, gpus: int, fabric: str, 
 
 
 @pytest.mark.parametrize(
+    "accelerator",
+    [
+        "A100, Gadi", "H100 (HoreKa Teal)", "A40 (LUMI)", "RTX A6000, Summit Computing Ltd",
+        "RTX 4090, Frontier Computing", "NVIDIA A100-SXM4-80GB, Perlmutter", "V100 (OLCF Summit)",
+    ],
+)  # fmt: skip
+def test_machines_with_several_gpus_and_words_like_them_forbid_none(accelerator: str) -> None:
+    assert platform(accelerator=accelerator, gpus_per_node=4).readings
+
+
+@pytest.mark.parametrize(
     ("accelerator", "reason"),
     [
         ("Aurora (6 GPU cards / 12 tiles per node)", "Intel's Data Center GPU Max"),
@@ -419,7 +430,7 @@ def test_what_is_not_known_is_refused(accelerator: str, gpus: int, fabric: str, 
         ("DGX-1", "several kinds"), ("p2.16xlarge, 16 V100", "hold K80s"),
         ("A100 g5.48xlarge", "hold A10Gs"), ("p5.48xlarge (A100)", "hold H100s"),
         ("H100 (Summit)", "its GPUs are V100s"), ("V100, Perlmutter", "its GPUs are A100s"),
-        ("A100 (Isambard-AI)", "its GPUs are GH200s"), ("LUMI, A100", "its GPUs are MI250Xs"),
+        ("A100 (Isambard-AI)", "its GPUs are GH200s"), ("Frontier, H100", "its GPUs are MI250Xs"),
         ("AMD Polaris", "no accelerator known"), ("Tesla P4", "no accelerator known"),
         ("CPUs of Frontier", "no accelerator known"),
     ],

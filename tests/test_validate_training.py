@@ -557,6 +557,8 @@ MORE_PASSES = [
     {"task": "DPO"},
     {"framework": "TRL GRPOTrainer"},
     {"task": "MAE pretraining"},
+    {"task": "MAE"},
+    {"task": "RLHF (PPO)"},
 ]
 
 
@@ -568,17 +570,22 @@ def test_what_computes_more_than_the_model_does_is_refused(
         point(tmp_path, **changes)
 
 
+@pytest.mark.parametrize("model", ["ResNet-50", "ResNet-101", "ViT-B/16", "Swin-T", "DenseNet-121"])
 @pytest.mark.parametrize("task", ["COCO object detection", "semantic segmentation (ADE20K)"])
-def test_a_network_that_classifies_images_detects_nothing(tmp_path: Path, task: str) -> None:
-    with pytest.raises(Refused, match=r"alone does no .*detector's own name"):
-        point(tmp_path, model="ResNet-50", task=task)
+def test_a_network_that_classifies_images_detects_nothing(
+    tmp_path: Path, model: str, task: str
+) -> None:
+    with pytest.raises(Refused, match=r"alone does no task .*detector's own name"):
+        point(tmp_path, model=model, task=task)
     assert point(tmp_path, model="SSD300", task="COCO object detection").step_time > 0
 
 
 @pytest.mark.parametrize(
     "task",
     [
-        "ImageNet without distillation", "classification, no detection",
+        "ImageNet without distillation", "no knowledge distillation", "distillation: none",
+        "fine-tuning of DINO weights", "SFT before DPO", "reward model training",
+        "classification, no object detection", "pneumonia detection from chest X-rays",
         "SQuAD fine-tuning", "BERT pre-training", "natural language inference (MNLI)",
         "image training incl. JPEG decoding", "training without inference", "fine-tuning",
     ],

@@ -26,7 +26,8 @@ def stragglers(files: Files, threshold: Threshold = "5 %", json: Json = False) -
     Exit code 1: there are any.
 
     For a table, each rank logs rank, step and the seconds of its forward pass in the training loop,
-    between two torch.cuda.synchronize(). Backward waits for the slowest rank on all of them.
+    between two torch.cuda.synchronize(), with broadcast_buffers=False: DDP else begins forward with
+    rank 0's buffers, and backward waits for the slowest rank on every rank.
     """
     from dpsim.core.record import Refused
     from dpsim.core.units import parse

@@ -76,8 +76,9 @@ def products(layer: Layer) -> Products | None:
     if not layer.tensors and layer.tied is not None:
         return Products(max(0.0, layer.activations - 2 * layer.logits), layer.logits)
     most, flop = 3 if layer.experts else 2, layer.forward_flop - layer.pairs
-    found = [t for t in layer.tensors if 2 <= len(t.shape) <= most and not t.name.endswith("bias")]
-    if layer.forward is not None or (flop > 0 and not found):
+    found = [t for t in layer.tensors if 2 <= len(t.shape) <= most and not _no_product(t)]
+    convolved = any(len(one.shape) > most for one in layer.tensors)
+    if layer.forward is not None or (flop > 0 and (convolved or not found)):
         return None
     if flop <= 0 or not any(one.trained for one in found):
         return Products(0.0, 0.0)
@@ -91,6 +92,11 @@ def products(layer: Layer) -> Products | None:
     inputs = [*{(many, read) for many, read, _ in ends[:-1]}, ends[-1][:2]]
     read = sum(many * width for many, width in inputs)
     return Products(uses * read, uses * sum(many * made for many, _, made in ends))
+
+
+def _no_product(tensor: Tensor) -> bool:
+    """Whether nothing is multiplied with a matrix: a bias, or a table of positions."""
+    return tensor.name.endswith("bias") or "position" in tensor.name
 
 
 def _normed(layer: Layer) -> float:

@@ -63,6 +63,7 @@ class Wanted:
         limit = said(self.field, self.limit)
         if dimension(self.field) == "usd":  # as it was asked, to the cent
             limit = f"{self.limit:,.2f}".removesuffix(".00") + " usd"
+            limit = dollars(self.limit) if self.limit < 1.0 else limit
         return f"{self.field} {'>=' if self.least else '<='} {limit}"
 
     def margin(self, point: Mapping[str, Any], *, sure: bool = False) -> float:

@@ -20,7 +20,7 @@ from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
 from dpsim.machines.machine import device_names, load_device
-from dpsim.models.configurations import bundled_models
+from dpsim.models.configurations import bundled_models, config_text
 from dpsim.models.huggingface import STORED
 from dpsim.models.precision import PrecisionSpec
 from dpsim.models.section import HuggingFace
@@ -301,7 +301,9 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
         return
     alike = spec.kind(case.base)
     sizes = {
-        name: _parameters(replace(spec, huggingface=name), case.base, alike)
+        name: _parameters(
+            replace(spec, huggingface=name), case.base, config_text(name, case.base), alike
+        )
         for name in bundled_models()
     }
     for name in sorted(sizes, key=lambda name: -sizes[name]):
@@ -311,9 +313,9 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
 
 
 @lru_cache(maxsize=512)
-def _parameters(spec: HuggingFace, base: Path, kind: str) -> int:
-    """How many parameters the bundled model `spec` has, which is of that kind; 0: it is of another,
-    or cannot be so."""
+def _parameters(spec: HuggingFace, base: Path, text: str, kind: str) -> int:
+    """How many parameters the bundled model `spec` has, whose file holds `text`, where it is of
+    that kind; 0: it is of another, or cannot be so."""
     with suppress(Refused, ValueError):
         if spec.kind(base) == kind:
             return load_model(spec, base).parameters

@@ -60,18 +60,23 @@ def print_collective(
 
 
 def healthy_told(groups: Sequence[RankGroup]) -> list[str]:
-    """What machines without a fault take of the largest sizes, over each kind of link: intervals
-    are of all that were published, so they are wider than what `dpsim check-nccl` accepts."""
+    """What machines without a fault take of the largest sizes, over each kind of link of which some
+    were published: intervals are of all published ones, so they are wider than what `dpsim
+    check-nccl` accepts."""
     kinds = {
-        group.kind: sensitivity(group.kind).doubtful
+        group.kind: sensitivity(group.kind)
         for group in groups
         if group.at_once == 1 and any(line.size >= LARGE_SIZE for line in group.lines)
     }
-    told = " and ".join(f"{times:.3g} times over {clean(kind)}" for kind, times in kinds.items())
+    told = " and ".join(
+        f"{known.doubtful:.3g} ({clean(kind)}, {known.machines} published)"
+        for kind, known in kinds.items()
+        if known.machines
+    )
     return [
-        f"From 64 MiB up 19 of 20 machines without a fault take at most {told} as long as this, "
-        "and dpsim check-nccl judges by that; intervals are of all published machines."
-    ] * bool(kinds)
+        f"From 64 MiB up 19 of 20 machines without a fault take at most {told} times as long as "
+        "this, and dpsim check-nccl judges by that; intervals are of all published machines."
+    ] * bool(told)
 
 
 def group_columns(group: RankGroup) -> Columns:

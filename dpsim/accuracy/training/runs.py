@@ -8,12 +8,15 @@ from typing import Any
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
+from dpsim.models.zoo import expanded
 
 #: architectures that classify images
 _CLASSIFYING = (
     "alexnet", "convnext", "densenet", "efficientnet", "inception_v3", "mobilenet", "resnet",
     "resnet50", "swin", "vgg", "vgg16", "vision_transformer",
 )  # fmt: skip
+#: columns that tell what a run computes
+_TOLD = ("task", "framework", "strategy")
 
 
 def training(row: TrainingRow) -> TrainingRow:
@@ -35,11 +38,11 @@ def training(row: TrainingRow) -> TrainingRow:
             f"task: rows of inference are not read ({said.strip(' |')[:60]!r}); `dpsim serve` "
             "predicts serving, and tables take training runs"
         )
-    said = " | ".join(row.text(column) for column in ("task", "framework", "strategy"))
-    if more := words.more_passes.search(said.lower()):
+    cells = [(column, row.text(column)) for column in _TOLD]
+    for column, cell in (one for one in cells if words.more_passes.search(one[1].lower())):
         raise Refused(
-            f"task: {more[0]!r} computes more than a forward and a backward pass of one model, "
-            "which is not modelled; rows of supervised training and pre-training are read"
+            f"{column}: {cell[:60]!r} computes more than a forward and a backward pass of one "
+            "model, which is not modelled; rows of supervised training and pre-training are read"
         )
     return row
 
@@ -48,8 +51,9 @@ def require_classifies(row: TrainingRow, data: Mapping[str, Any]) -> None:
     """Raise Refused where the task of `row` puts more behind the network `data`, which classifies
     images."""
     said = vocabulary().tables.not_classified.search(row.text("task").lower())
-    if said and data.get("name") in _CLASSIFYING and not row.get("params_m"):
+    name = expanded(data).get("name")
+    if said and name in _CLASSIFYING and not row.get("params_m"):
         raise Refused(
-            f"model: {row.text('model')[:60]!r} alone does no {said[0]}; the detector's own name "
-            "('SSD300', 'Mask R-CNN R50-FPN'), or its params_m, would tell"
+            f"model: {row.text('model')[:60]!r} alone does no task {said[0][:60]!r}; the "
+            "detector's own name ('SSD300', 'Mask R-CNN R50-FPN'), or its params_m, would tell"
         )

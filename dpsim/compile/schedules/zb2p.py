@@ -12,6 +12,7 @@ each other before the optimizer is longer by (p - 1) F.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from dpsim.compile.schedules import Act, Schedule
 from dpsim.compile.schedules._rounds import alternate
@@ -24,7 +25,7 @@ class ZB2P(Schedule):
     micro-batches on p ranks on, a step as long as its, or shorter where backward for the weights
     takes longer than forward; with fewer often a longer one."""
 
-    in_torch = False
+    in_torch: ClassVar[bool] = False
 
     def filling(self, ranks: int) -> int:
         return 2 * ranks

@@ -14,7 +14,7 @@ from dpsim.serving.answer import ServedPoint, ServingAnswer
 def page(answer: ServingAnswer) -> str:
     """The page of `answer`."""
     last, name = answer.point, brief(answer.name, 200)
-    sections = [Section("", [Words([f"On {clean(answer.machine)}."]), *_charts(answer)])]
+    sections = [Section("", [Words([f"On {clean(answer.machine)}"]), *_charts(answer)])]
     sections.append(Section("Replicas", [Sheet(point_columns(answer), LEFT, "replicas")]))
     headline = ""
     if isinstance(last, ServedPoint):
