@@ -231,6 +231,8 @@ def test_the_table_and_the_files_say_the_same(cli: Cli, tmp_path: Path) -> None:
         ("sendrecv", "send"),
         ("reduce", "reduce"),
         ("allreduce", "all_reduce"),
+        ("All Reduce", "all_reduce"),
+        ("bcast", "broadcast"),
         ("all-gather", "all_gather"),
         ("ReduceScatter", "reduce_scatter"),
     ],

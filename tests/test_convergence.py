@@ -202,7 +202,7 @@ def test_ones_own_limit_does_not_widen_that_of_published_points() -> None:
         ({"minimum_steps": 1}, "belong together"),
         ({"samples": 1, "critical_batch": 1}, "belong together"),
         ({"task": "resnet51"}, "did you mean 'resnet50'"),
-        ({"samples": 0}, "not in 0"),
+        ({"samples": 0}, "not in 1"),
         ({"samples": 1, "rule": "cosine"}, "none of linear"),
     ],
 )

@@ -611,7 +611,7 @@ def test_training_without_a_copy_is_advised_where_there_is_one(
     }  # fmt: skip
     case = Case(load(data, Path(), "qwen").points[0], Path())
     names = [variant.name for saving in SAVINGS for variant in saving(case)]
-    assert any(name.startswith("precision: bf16 throughout") for name in names) == offered
+    assert any(name.startswith("precision: {parameters: bf16") for name in names) == offered
 
 
 @pytest.mark.parametrize("stages", [None, "balanced"])
@@ -868,3 +868,28 @@ def test_no_more_waits_between_the_halves_than_forward_keeps_and_a_gradient(name
         kept = kept_bytes(layer, "bf16", "none", eager=False)
         waits = halves(layer, "bf16", "none", eager=False, graph=False).after
         assert waits <= 2.0 * kept + 4.0 * layer.output + 8.0 * layer.logits, layer.name
+
+
+@pytest.mark.parametrize(
+    ("schedule", "recompute", "told"),
+    [
+        ("zb1p", "selective_op", "computes a block again for every weight"),
+        ("zb1p", "none", ""),
+        ("zb2p", "none", "zb2p is none of torch's schedules"),
+    ],
+)
+def test_what_torch_makes_of_a_split_backward_is_told(
+    schedule: str, recompute: str, told: str
+) -> None:
+    data = {
+        **GPT2,
+        "model": {"huggingface": "gpt2-xl", "sequence_length": 512},
+        "strategy": {"kind": "fsdp"},
+        "parallel": {"pipeline": 2},
+        "schedule": {"kind": schedule},
+        "recompute": recompute,
+        "batch": {"per_device": 1, "accumulation": 4},
+    }
+    said = [text for text in predict(load(data, Path(), "")).warnings if "torch's" in text]
+    assert bool(said) == bool(told)
+    assert all(told in text for text in said)

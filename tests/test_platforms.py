@@ -430,6 +430,7 @@ def test_machines_with_several_gpus_and_words_like_them_forbid_none(accelerator:
         ("DGX-1", "several kinds"), ("p2.16xlarge, 16 V100", "hold K80s"),
         ("A100 g5.48xlarge", "hold A10Gs"), ("p5.48xlarge (A100)", "hold H100s"),
         ("H100 (Summit)", "its GPUs are V100s"), ("V100, Perlmutter", "its GPUs are A100s"),
+        ("RTX 3090 (Jean Zay)", "its GPUs are V100s, A100s"), ("A100 (DGX-1)", "V100s and P100s"),
         ("A100 (Isambard-AI)", "its GPUs are GH200s"), ("Frontier, H100", "its GPUs are MI250Xs"),
         ("AMD Polaris", "no accelerator known"), ("Tesla P4", "no accelerator known"),
         ("CPUs of Frontier", "no accelerator known"),

@@ -222,3 +222,15 @@ def test_show_keeps_four_digits(value: float, dimension: str) -> None:
 def test_a_date_is_no_amount(dimension: str, needed: str) -> None:
     with pytest.raises(ValueError, match=f"'2026-12-24' is a date; write {needed}"):
         parse("2026-12-24", dimension)
+
+
+def test_an_example_is_one_that_the_field_accepts() -> None:
+    """A share, a factor above 1 and a count have others; what is shown is taken."""
+    for mark, example in (
+        (Unit("1", high=1.0), "2 %"), (Unit("1", low=1.0, high=10.0), "1.5"),
+        (Unit("1", low=1.0, high=1e18, example="1e12"), "1e12"),
+        (Unit("1/s", example="16/s"), "16/s"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"write for example '{example}'"):
+            mark.take("abc", True)
+        assert mark.take(example, True) > 0

@@ -559,6 +559,7 @@ MORE_PASSES = [
     {"task": "MAE pretraining"},
     {"task": "MAE"},
     {"task": "RLHF (PPO)"},
+    {"task": "ORPO"},
 ]
 
 

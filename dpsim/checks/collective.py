@@ -21,7 +21,7 @@ from dpsim.predict.collective import MOST_RANKS, RankGroup, Setup, check_operati
 
 SCHEMA_VERSION = 1
 #: what nccl-tests calls otherwise
-_NCCL_TESTS = {"alltoall": "all_to_all", "sendrecv": "send"}
+_NCCL_TESTS = {"alltoall": "all_to_all", "sendrecv": "send", "bcast": "broadcast"}
 #: most sizes, and most node counts, of one table
 MOST = 1000
 
@@ -168,15 +168,15 @@ def _through(groups: tuple[RankGroup, ...], sockets: int) -> tuple[RankGroup, ..
 
 
 def named(operation: str) -> str:
-    """`operation` by its name here, where nccl-tests has another; case, hyphens and underscores do
-    not count.  Refused where it is no text.
+    """`operation` by its name here, where nccl-tests has another; case, spaces, hyphens and
+    underscores do not count.  Refused where it is no text.
 
     >>> named("allreduce"), named("reduce-scatter"), named("AllToAll"), named("sendrecv")
     ('all_reduce', 'reduce_scatter', 'all_to_all', 'send')
     """
     if not isinstance(operation, str):
         raise Refused(f"operation: {brief(operation)} is no collective; all_reduce is one")
-    joined = re.sub("[_-]", "", operation.lower())
+    joined = re.sub(r"[\s_-]", "", operation.lower())
     known = {one.replace("_", ""): one for one in OPERATIONS} | _NCCL_TESTS
     return known.get(joined, operation)
 

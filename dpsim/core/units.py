@@ -122,20 +122,21 @@ LEAST = 1e-24
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str, dimension: str) -> float:
-    """The SI value of `text`, which must carry a unit of `dimension` ("s", "B", "B/s", …).
+def parse(text: str, dimension: str, example: str = "") -> float:
+    """The SI value of `text`, which must carry a unit of `dimension` ("s", "B", "B/s", …); errors
+    show `example` in place of the dimension's own.
 
     Raises ValueError, with what would be accepted, for a missing or foreign unit and for a
     number that is not finite.  Arithmetic is decimal, so "5 us" is exactly the float 5e-06.
     """
     found = _NUMBER.match(text) if len(text) <= 64 else None
     if found is None:
-        wrong = not_a_number(text, "a number with a unit")
-        raise ValueError(f"{wrong}; {_write(dimension)}")
+        wrong = not_a_number(text, "a number" if dimension == "1" else "a number with a unit")
+        raise ValueError(f"{wrong}; {_write(dimension, example)}")
     number, unit = found.groups()
     scale = _UNITS[dimension].get(unit)
     if scale is None:
-        raise ValueError(_wrong_unit(text, unit, dimension))
+        raise ValueError(_wrong_unit(text, unit, dimension, example))
     try:
         with localcontext() as context:
             context.prec = 40
@@ -178,9 +179,9 @@ def _write(dimension: str, example: str = "") -> str:
     return f"write for example {example or _EXAMPLES[dimension]!r}"
 
 
-def _wrong_unit(text: str, unit: str, dimension: str) -> str:
+def _wrong_unit(text: str, unit: str, dimension: str, example: str) -> str:
     if not unit:
-        return f"{text!r} has no unit; {_write(dimension)}"
+        return f"{text!r} has no unit; {_write(dimension, example)}"
     if _DATE.match(text):
         needed = "how long, for example '30 d'" if dimension == "s" else "a number"
         return f"{text!r} is a date; write {needed}"
@@ -189,9 +190,9 @@ def _wrong_unit(text: str, unit: str, dimension: str) -> str:
     for other, units in _UNITS.items():
         if unit in units:
             wrong = f"{text!r} is in {other}, where {dimension} is needed"
-            return f"{wrong}; {_write(dimension)}"
+            return f"{wrong}; {_write(dimension, example)}"
     known = f" (units: {', '.join(_TIME)})" if dimension == "s" else ""
-    return f"{text!r}: unknown unit {unit!r}; {_write(dimension)}{known}"
+    return f"{text!r}: unknown unit {unit!r}; {_write(dimension, example)}{known}"
 
 
 def _meant(text: str, unit: str, dimension: str) -> str:
@@ -268,6 +269,8 @@ class Unit(Mark):
     @property
     def shown(self) -> str:
         """What is written as an example."""
+        if self.dimension == "1" and self.high > 1.0 and not self.example:
+            return f"{max(self.low, 1.5):g}"
         return self.example or _EXAMPLES[self.dimension]
 
     def take(self, value: Any, file: bool) -> float:
@@ -278,7 +281,7 @@ class Unit(Mark):
         elif bare:
             raise ValueError(f"{value!r} has no unit; {_write(self.dimension, self.shown)}")
         elif isinstance(value, str):
-            number = parse(value, self.dimension)
+            number = parse(value, self.dimension, self.shown)
         else:
             raise ValueError(f"{_short(value)} is not a quantity; write {self.shown!r}")
         return self.check(number, value)

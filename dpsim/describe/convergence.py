@@ -177,8 +177,8 @@ class Training:
                        that is
     """
 
-    tokens: Positive | None = None
-    samples: Positive | None = None
+    tokens: Annotated[float, units.Unit("1", low=1.0, high=1e18, example="1e12")] | None = None
+    samples: Annotated[float, units.Unit("1", low=1.0, high=1e18, example="1e9")] | None = None
     epochs: Positive | None = None
     minimum_steps: Positive | None = None
     task: Text | None = None

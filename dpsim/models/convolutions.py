@@ -48,7 +48,7 @@ _WITH_CORES = 70
 _AMPERE = 80
 #: how many times fp32's peak convolutions in tf32 with channels first do not gain by: what they
 #: copy is half of their traffic
-_NOT_GAINED = 2.0
+_NOT_GAINED = 2.2
 #: what tensor cores multiply of image networks
 _ON_CORES = ("bf16", "fp16", "tf32")
 #: elements of 16 bits that autocast moves per weight in either pass: fp32 on one side, 16 bits on

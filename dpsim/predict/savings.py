@@ -253,7 +253,8 @@ def _pure_16_bit(case: Case) -> Iterator[Variant]:
     narrow = PrecisionSpec(parameters="bf16", compute="bf16", reduce="bf16")
     pure = replace(case.scenario.optimizer, master_weights=False)
     yield Variant(
-        "precision: bf16 throughout and optimizer.master_weights: false",
+        "precision: {parameters: bf16, compute: bf16, reduce: bf16} and "
+        "optimizer.master_weights: false",
         {"precision": narrow, "optimizer": pure},
         _UNCOPIED,
     )

@@ -14,12 +14,22 @@ from dpsim.predict.memory import memory_of, splits_graph
 
 
 def warnings(good: Sequence[Case]) -> Iterator[str]:
-    """That torch's pipelining computes blocks again for every weight, which nothing counts."""
+    """That torch's pipelining computes blocks again for every weight, which nothing counts, and
+    that it has no such schedule."""
     for case in good:
-        if not _splits(case) or not splits_graph(case):
+        if not _splits(case):
+            continue
+        schedule = name_of(case.programs.layout.schedule)
+        if case.scenario.strategy.torch_stages and not splits_graph(case):
+            yield (
+                f"{schedule} is none of torch's schedules: memory is that of code that puts "
+                "products with weights off, which keeps less than torch's pipelining does"
+            )
+            return
+        if not splits_graph(case) or not _again(case):
             continue
         yield (
-            f"{name_of(case.programs.layout.schedule)} with recompute {case.scenario.recompute}: "
+            f"{schedule} with recompute {case.scenario.recompute}: "
             "torch's pipelining computes a block again for every weight in it, which memory has "
             "and step time has not; without torch.compile it ran at a tenth of interleaved_1f1b's "
             "tokens a second (pytorch/torchtitan#773)"
@@ -29,7 +39,7 @@ def warnings(good: Sequence[Case]) -> Iterator[str]:
 
 def beside_one_f_one_b(case: Case) -> Iterator[str]:
     """What a case that does not fit would need where nothing waits for a second half."""
-    if not _splits(case):
+    if not _splits(case) or not _again(case):
         return
     scenario = dataclasses.replace(case.scenario, schedule=OneFOneB())
     try:
@@ -44,7 +54,12 @@ def beside_one_f_one_b(case: Case) -> Iterator[str]:
 
 
 def _splits(case: Case) -> bool:
-    """Whether blocks are computed again whole, and backward is split."""
-    if case.mesh.plain or case.scenario.recompute not in WHOLE_BLOCKS:
-        return False
-    return any(act.kind == "I" for acts in case.acts for act in acts)
+    """Whether backward is split."""
+    return not case.mesh.plain and any(act.kind == "I" for acts in case.acts for act in acts)
+
+
+def _again(case: Case) -> bool:
+    """Whether something is computed again that waits all the same: blocks, and with torch's
+    pipelining parts of them."""
+    recompute = case.scenario.recompute
+    return recompute in WHOLE_BLOCKS or (splits_graph(case) and recompute == "selective_op")

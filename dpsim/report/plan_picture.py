@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsim.planning.wanted import ends_of, value_of
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Place = Callable[[Mapping[str, Any]], tuple[float, float]]
 _LIMIT: Any = {"color": GREY, "linewidth": 1.2, "linestyle": "--"}
 
 
@@ -106,15 +107,7 @@ def _draw_front(axes: Axes, document: Document) -> None:
 
     points = [p for p in document["points"] if all(value_of(p, field) for field in fields)]
     on_front = [p for p in points if p.get("on_front")]
-    rest = [p for p in points if not p.get("on_front")]
-    unfit = [place(p) for p in rest if p["fits"] in UNFIT]
-    others = [place(p) for p in rest if p["fits"] not in UNFIT]
-    for places, mark, label, gid in (
-        (others, "o", "other points", "rest"), (unfit, "x", "no room in memory", "unfit"),
-    ):  # fmt: skip
-        if places:
-            axes.plot(*zip(*places, strict=True), mark, color=GREY, markersize=5, label=label,
-                      markerfacecolor="white", gid=gid)  # fmt: skip
+    _draw_rest(axes, [p for p in points if not p.get("on_front")], place)
     if on_front:
         axes.plot(*zip(*sorted(map(place, on_front)), strict=True), "-o", color=BLUE, markersize=5,
                   gid="front", label="front: none is faster and cheaper")  # fmt: skip
@@ -133,3 +126,12 @@ def _draw_front(axes: Axes, document: Document) -> None:
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.set_xlim(0.0, 1.12 * max(place(p)[0] for p in points))
     axes.set_ylim(0.0, 1.08 * max(place(p)[1] for p in points))
+
+
+def _draw_rest(axes: Axes, rest: Sequence[Mapping[str, Any]], place: Place) -> None:
+    """Points that others beat; crosses have no room in memory."""
+    kinds = (("o", "other points", "rest", False), ("x", "no room in memory", "unfit", True))
+    for mark, label, gid, unfit in kinds:
+        if places := [place(p) for p in rest if (p["fits"] in UNFIT) == unfit]:
+            axes.plot(*zip(*places, strict=True), mark, color=GREY, markersize=5, label=label,
+                      markerfacecolor="white", gid=gid)  # fmt: skip
