@@ -456,7 +456,7 @@ def test_what_is_no_measured_step_is_refused(
 
 def test_made_up_clusters_of_another_model_are_judged_right(program: ModuleType) -> None:
     """A small part of what `validation/step_verdicts.py` draws."""
-    cases = program.all_cases(2, 5, seed=2, trained=program.TRAINED[:2])
+    cases = program.all_cases(2, 5, seed=2, trained=program.TRAINED[1:2])
     found = program.tally(cases)
     assert found.precision == 1
     assert found.recall >= 0.6
