@@ -666,3 +666,14 @@ def test_the_dtype_of_products_stands_above_the_points(precision: str, said: str
     assert titles(found.answer)[1].endswith(f", products in {said}")
     swept = predict(read("quickstart", ["sweep={precision.compute: [fp16, fp32]}"]))
     assert swept.answer.products == predict(read("amdahl")).answer.products == ""
+
+
+def test_an_interval_without_a_measured_step_is_one_of_tuned_code() -> None:
+    """Others' steps lie inside it less often than 9 times of 10 (A25)."""
+    own, measured = (
+        headline(predict(read("quickstart", ["cluster.ranks=8", *sets])).answer)
+        for sets in (["calibrate=null"], [])
+    )
+    assert "(90 % interval of tuned code " in own
+    assert "(90 % interval " in measured
+    assert "tuned" not in measured

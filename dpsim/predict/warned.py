@@ -77,7 +77,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
 #: sources of training runs that were read when all was learned (A25): how many there are, how many
 #: times as long as predicted their steps take in the median and in a quarter, and how many runs
 #: intervals hold
-_ASSUMED = (
+NOT_CALIBRATED = (
     "not calibrated: compute and its interval are those of tuned code, and others' code is slower "
     "(of 50 sources that nobody had looked at, steps took 1.3 times as long as predicted in the "
     "median and 1.9 times in a quarter, and intervals held 60 % of the runs); see `calibrate:`"
@@ -87,7 +87,7 @@ _ASSUMED = (
 def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator[str]:
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
-        yield _ASSUMED
+        yield NOT_CALIBRATED
         if (said := found_of_experts(first)) is not None:
             yield said
         yield from of_kernels(first)

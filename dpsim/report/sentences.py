@@ -13,6 +13,7 @@ from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
 from dpsim.predict.point import UNFIT_WORDS, FedStep, Interval, Point, computed
+from dpsim.predict.warned import NOT_CALIBRATED
 from dpsim.report import behaved, lived
 from dpsim.report.bending import bend
 from dpsim.report.points import interval, place, rate, settings, spoken_of
@@ -59,8 +60,8 @@ def headline(answer: Answer) -> str:
         return "No point of this scenario has a throughput."
     first, last = good[0], spoken_of(good) or good[0]
     if last.ranks == first.ranks:
-        told = f"On {place(last)} a step takes {_sure(last)}: {rate(last)}."
-        return told + _asked(last) + _unfit(answer)
+        told = f"On {place(last)} a step takes {_sure(last, answer)}: {rate(last)}."
+        return told + _asked(last, answer) + _unfit(answer)
     times = number(last.ranks / first.ranks)
     start = place(first) if settings(first) else f"{first.ranks:,}"
     grown = last.speedup or 0.0
@@ -69,18 +70,25 @@ def headline(answer: Answer) -> str:
     told = (
         f"From {start} to {place(last)} ({times} times as many) throughput "
         f"grows {number(grown)}-fold to {rate(last)}: efficiency {_share(last)}"
-        f", a step of {_sure(last)}."
+        f", a step of {_sure(last, answer)}."
     )
-    return told + _asked(last) + _unfit(answer)
+    return told + _asked(last, answer) + _unfit(answer)
 
 
-def _asked(point: Point) -> str:
+def _interval_of(answer: Answer) -> str:
+    """What an interval is of: without a measured step, of tuned code."""
+    return f"90 % interval{' of tuned code' * (NOT_CALIBRATED in answer.warnings)}"
+
+
+def _asked(point: Point, answer: Answer) -> str:
     """What the training run takes and costs, where that was asked for, with their intervals."""
     if point.run is None:
         return ""
     ends = between(duration(point.run.low_s), duration(point.run.high_s))
     of = "of steps and failures together" if point.life else "as its steps'"
-    text = f" Training then takes {duration(point.run.time_s)} (90 % interval {ends}, {of})"
+    text = (
+        f" Training then takes {duration(point.run.time_s)} ({_interval_of(answer)} {ends}, {of})"
+    )
     if point.money:
         low, high = (dollars(usd) for usd in (point.money.low, point.money.high))
         text += f" and costs {dollars(point.money.usd)} ({between(low, high)})"
@@ -117,11 +125,11 @@ def _share(point: Point) -> str:
     return percent(point.efficiency) + ("" if ends[0] == ends[1] else f" ({low}–{high} %)")
 
 
-def _sure(point: Point) -> str:
+def _sure(point: Point, answer: Answer) -> str:
     """The step time with its interval: "322.1 ms (90 % interval 313–445 ms)"."""
     bounds = interval(point)
     return show(point.step_time_s, "s") + (
-        f" (90 % interval {bounds})" if bounds != "exact" else ""
+        f" ({_interval_of(answer)} {bounds})" if bounds != "exact" else ""
     )
 
 
