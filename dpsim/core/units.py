@@ -311,7 +311,8 @@ class Unit(Mark):
 
     def json_schema(self) -> dict[str, Any]:
         if self.dimension == "1":
-            return {"type": ["number", "string"], "examples": ["2 %", 0.02]}
+            shown = [self.shown, parse(self.shown, "1")]
+            return {"type": ["number", "string"], "examples": shown}
         return {"type": "string", "examples": [self.shown]}
 
 

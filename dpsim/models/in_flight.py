@@ -134,7 +134,8 @@ def halves(layer: Layer, dtype: str, recompute: Recompute, *, eager: bool, graph
         whole = kept_bytes(layer, dtype, "none", eager=eager)
         return Halves(whole, whole)
     stored = operand_bytes(dtype) if is_cast(layer, dtype) else width
-    return Halves(stored * (found.read + found.made), stored * (found.read + found.made))
+    both = stored * (found.read + found.made)
+    return Halves(both, both)
 
 
 def activations(

@@ -61,9 +61,8 @@ class Wanted:
         if self.field == "fits":
             return "fits"
         limit = said(self.field, self.limit)
-        if dimension(self.field) == "usd":  # as it was asked, to the cent
+        if dimension(self.field) == "usd" and self.limit >= 1.0:  # as it was asked, to the cent
             limit = f"{self.limit:,.2f}".removesuffix(".00") + " usd"
-            limit = dollars(self.limit) if self.limit < 1.0 else limit
         return f"{self.field} {'>=' if self.least else '<='} {limit}"
 
     def margin(self, point: Mapping[str, Any], *, sure: bool = False) -> float:

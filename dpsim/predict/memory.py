@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import Variant
 from dpsim.compile.held import ONCE, Held, Line, together
 from dpsim.compile.job import Job
 from dpsim.compile.schedules import Act
@@ -107,8 +108,7 @@ def what_would_fit(case: Case, used: MemoryUse) -> str:
     """Of a step that is unlikely to fit, what unknown it may fit with."""
     if len(_ways(case)) > 1 and case.eager:
         known = replace(case.scenario.memory, kernels="fused")
-        scenario = replace(case.scenario, memory=known)
-        other = memory_of(Case(scenario, case.base, case.compute_scale))
+        other = memory_of(Variant("fused", {"memory": known}).of(case))
         fused = "; with fused kernels (memory.kernels: fused, or execution.compile: true) it"
         if other.holds:
             return f"{fused} {FITS_WORDS[str(other.fits)]}, with {other.total / 1e9:.1f} GB"

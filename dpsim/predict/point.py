@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from dpsim.core.lean import dataclass
 from dpsim.describe.sampler import DealtEpoch
+from dpsim.models.memory import FITS_WORDS as FITS_WORDS
 from dpsim.models.memory import FITTING as FITTING
 from dpsim.models.memory import UNFIT as UNFIT
 from dpsim.models.memory import UNFIT_WORDS as UNFIT_WORDS

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import Variant
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
@@ -41,9 +41,8 @@ def beside_one_f_one_b(case: Case) -> Iterator[str]:
     """What a case that does not fit would need where nothing waits for a second half."""
     if not _splits(case) or not _again(case):
         return
-    scenario = dataclasses.replace(case.scenario, schedule=OneFOneB())
     try:
-        used = memory_of(Case(scenario, case.base, case.compute_scale))
+        used = memory_of(Variant("one_f_one_b", {"schedule": OneFOneB()}).of(case))
     except Refused:
         return
     yield (

@@ -34,6 +34,8 @@ PLOTS = ("plan.png", "plan.svg")
 LEFT = ("bottleneck", "memory", "will do", "holds", "with", "costs")
 #: what is left out first where a terminal is too narrow; --json and plan.csv have all of it
 _DROPPED = ("step", "bottleneck", "90 % interval", "ranks", "front")
+#: that a point will not do, for it does not fit
+NO_ROOM = "no, memory"
 #: rows of a table on the terminal
 SHOWN = 24
 #: rows of a ranking
@@ -168,7 +170,7 @@ def _ranked_row(
         show(point["step_time_s"], "s"),
         bottleneck(point["bottleneck"]),
         *(["*" if point.get("on_front") else ""] if front else []),
-        "no, memory" if point["fits"] in UNFIT else sure if point["holds"] else "no",
+        NO_ROOM if point["fits"] in UNFIT else sure if point["holds"] else "no",
     ]
 
 

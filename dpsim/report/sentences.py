@@ -12,7 +12,7 @@ from dpsim.core.units import dollars, show
 from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
-from dpsim.predict.point import UNFIT_WORDS, FedStep, Interval, Point, computed
+from dpsim.predict.point import FITS_WORDS, UNFIT_WORDS, FedStep, Interval, Point, computed
 from dpsim.predict.warned import NOT_CALIBRATED
 from dpsim.report import behaved, lived
 from dpsim.report.bending import bend
@@ -348,6 +348,6 @@ def advice_text(advice: Advice) -> str:
     parts += [advice.cost] if advice.cost else []
     cost = f" ({'; '.join(parts)})" if parts else ""
     needed, there = advice.memory_bytes / 1e9, advice.capacity_bytes / 1e9
-    sure = "fits" if advice.fits == "yes" else f"{advice.fits} fits"
+    sure = FITS_WORDS[str(advice.fits)]
     changes = " and ".join(advice.changes)
     return f"It {sure} with {changes}: {needed:.1f} GB of {there:.1f} GB{cost}."

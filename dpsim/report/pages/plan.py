@@ -61,7 +61,7 @@ def _tip(point: Found, fields: list[str]) -> Tip:
     for field in fields:
         ends = interval(point, field)
         found.append([name_of(field), shown(point, field) + (f" ({ends})" if ends else "")])
-    unfit = [["will do", "no, memory"]] if point["fits"] in UNFIT else []
+    unfit = [["will do", report.NO_ROOM]] if point["fits"] in UNFIT else []
     return [*found, ["limited by", bottleneck(point["bottleneck"])], *unfit]
 
 
