@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.backends import Backend
+from dpsim.cases import typical_code
 from dpsim.cases.batches import Batches
 from dpsim.cases.behaving import StageSet
 from dpsim.cases.chapters import Chapters
@@ -111,7 +112,8 @@ class Case:
         split = launch is not None and not mesh.mesh(site.ranks).plain
         least = launch * s.host.kernels if launch is not None and split else 0.0
         launched = launch is not None and not split
-        own = (s.compute, mesh, s.recompute, launched, self.compute_scale, least)
+        level = self.compute_scale * typical_code.level_of(s, self.work.model)
+        own = (s.compute, mesh, s.recompute, launched, level, least)
         return self.shared.known(Pace, seats, self.work, *own)
 
     @cached_property

@@ -189,11 +189,18 @@ class Compute:
                 ranks wait for the slowest; left out: what was fitted for GPU machines, the less the
                 longer a step computes and least with synthetic data, or 0 where `variability` says
                 how ranks differ at random
+    code        what code that nobody measured is: `tuned`, as that of published benchmarks, or
+                `typical`, as that of other sources, slower in the median and far less sure
     """
 
     efficiency: units.PositiveFraction | None = None
     contention: Annotated[float, units.Unit("1", low=0.0, high=10.0)] | None = None
     spread: Annotated[float, units.Unit("1", low=0.0, high=1.0)] | None = None
+    code: Literal["tuned", "typical"] = "tuned"
+
+    def __post_init__(self) -> None:
+        if self.code == "typical" and self.efficiency is not None:
+            raise Refused("efficiency says what the code reaches; leave one out", ("code",))
 
 
 @record

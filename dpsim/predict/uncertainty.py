@@ -241,8 +241,9 @@ def _told(causes: Causes, fitted: Causes | None) -> Causes:
 
 def _whole(causes: Causes, case: Case, time: float) -> Causes:
     """`causes` of an uncalibrated step, as wide together as whole steps were found to be: drawn in
-    where they reach farther, and with its overheads for the rest."""
-    if _COMPUTE not in causes:
+    where they reach farther, and with its overheads for the rest; of typical code, whose level is
+    of compute, as they are."""
+    if _COMPUTE not in causes or case.scenario.compute.code == "typical":
         return causes
     found, others = dict(causes), [name for name in causes if name != _COMPUTE]
     rest = [1.0, 1.0]

@@ -31,6 +31,7 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.products_dtype import left_in_fp32
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.routing import found_of_experts, level_range
+from dpsim.predict.unmeasured import said_of
 from dpsim.predict.unused import unused
 from dpsim.predict.widths import doubt_of, sliced
 
@@ -74,20 +75,10 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
     )
 
 
-#: sources of training runs that were read when all was learned (A25): how many there are, how many
-#: times as long as predicted their steps take in the median and in a quarter, and how many runs
-#: intervals hold
-NOT_CALIBRATED = (
-    "not calibrated: compute and its interval are those of tuned code, and others' code is slower "
-    "(of 50 sources that nobody had looked at, steps took 1.3 times as long as predicted in the "
-    "median and 1.9 times in a quarter, and intervals held 60 % of the runs); see `calibrate:`"
-)
-
-
 def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator[str]:
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
-        yield NOT_CALIBRATED
+        yield said_of(first)
         if (said := found_of_experts(first)) is not None:
             yield said
         yield from of_kernels(first)

@@ -13,7 +13,7 @@ from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
 from dpsim.predict.point import FITS_WORDS, UNFIT_WORDS, FedStep, Interval, Point, computed
-from dpsim.predict.warned import NOT_CALIBRATED
+from dpsim.predict.unmeasured import whose
 from dpsim.report import behaved, lived
 from dpsim.report.bending import bend
 from dpsim.report.points import interval, place, rate, settings, spoken_of
@@ -76,8 +76,8 @@ def headline(answer: Answer) -> str:
 
 
 def _interval_of(answer: Answer) -> str:
-    """What an interval is of: without a measured step, of tuned code."""
-    return f"90 % interval{' of tuned code' * (NOT_CALIBRATED in answer.warnings)}"
+    """What an interval is of: without a measured step, of tuned code or typical one."""
+    return f"90 % interval{whose(answer.warnings)}"
 
 
 def _asked(point: Point, answer: Answer) -> str:
