@@ -124,6 +124,21 @@ def test_the_answer_can_be_pasted_into_the_scenario() -> None:
     assert point["step_time_s"] == pytest.approx(found.answer["value"])
 
 
+def test_calibration_is_of_the_scenarios_own_micro_batches() -> None:
+    """Of layers half as long again a measured step of a pipeline tells just that."""
+    own = {"parallel": {"pipeline": 2}, "batch": {"global": 8, "per_device": 1}}
+    slow = toy(**own)
+    for layer in slow["model"]["layers"]:
+        layer |= {"forward": "6 ms", "backward": "12 ms"}
+    [point] = dpsim.predict(slow).document["points"]
+    measured = {"ranks": 8, "step_time": f"{point['step_time_s']!r} s"}
+    found = planned.plan(toy(**own, calibrate=measured), choose="parallel").answer
+    expected = planned.plan(slow, choose="parallel").answer
+    assert found is not None and expected is not None
+    assert found["value"] == pytest.approx(expected["value"])
+    assert found["set"] == expected["set"]
+
+
 def test_nothing_that_fits_is_told_as_memory() -> None:
     data = toy(
         model={"huggingface": "llama-3.1-405b", "sequence_length": 2048},

@@ -170,8 +170,11 @@ def _with_engine(loaded: Loaded, engine: Any) -> Loaded:
     return replace(loaded, scenario=scenario, points=points)
 
 
-def bench_of(loaded: Loaded, relative_to: str | None = None) -> Bench:
-    """The bench of `loaded`; `relative_to` is a KEY=VALUE that says what efficiency compares with.
+def bench_of(
+    loaded: Loaded, relative_to: str | None = None, measured: Loaded | None = None
+) -> Bench:
+    """The bench of `loaded`; `relative_to` is a KEY=VALUE that says what efficiency compares with,
+    `measured` the scenario that its calibration was made with, where that is another.
 
     Raises Refused where the scenario cannot be calibrated or compiled."""
     unswept = Unswept.of(loaded)
@@ -183,7 +186,7 @@ def bench_of(loaded: Loaded, relative_to: str | None = None) -> Bench:
         _ = first.machine, first.model
     except Refused as error:
         raise loaded.located(error) from None
-    unswept = replace(unswept, found=level_of(loaded))
+    unswept = replace(unswept, found=level_of(measured or loaded))
     if relative_to is not None:
         base = {**at, **_change(relative_to)}
     elif loaded.scenario.sweep is None:

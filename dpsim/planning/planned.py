@@ -90,8 +90,9 @@ def plan(
         texts(option, _texts(several))
     asked = (_texts(require), _texts(vary), deadline, budget, minimise, largest, keys)
     ask = question(*asked, choose)
-    loaded = taken(scenario) if choose is None else _of_any_mesh(taken(scenario))
-    bench = bench_of(loaded, relative_to)
+    given = taken(scenario)
+    loaded = given if choose is None else _of_any_mesh(given)
+    bench = bench_of(loaded, relative_to, given)
     bench.tell = counted
     finding = ask(bench, tell)
     return Planned(finding, document(loaded, bench, finding))
