@@ -134,7 +134,8 @@ def test_calibration_is_of_the_scenarios_own_micro_batches() -> None:
     measured = {"ranks": 8, "step_time": f"{point['step_time_s']!r} s"}
     found = planned.plan(toy(**own, calibrate=measured), choose="parallel").answer
     expected = planned.plan(slow, choose="parallel").answer
-    assert found is not None and expected is not None
+    assert found is not None
+    assert expected is not None
     assert found["value"] == pytest.approx(expected["value"])
     assert found["set"] == expected["set"]
 

@@ -455,6 +455,24 @@ def test_what_is_not_sure_to_fit_is_said_so() -> None:
     assert any(text.startswith("8 ranks: is unlikely to fit, ") for text in beyond.warnings)
 
 
+def test_the_largest_micro_batch_of_a_global_batch_divides_it() -> None:
+    """Three samples for each of four ranks: one and three are accepted, two and four are not."""
+    data = {
+        "model": {"huggingface": "gpt2", "sequence_length": 1024},
+        "cluster": {"machine": "v100-1x100g", "ranks": 4},
+        "strategy": {"kind": "ddp"},
+        "batch": {"global": 12},
+    }
+    for rest in ({"per_device": 1}, {"accumulation": 3}, {}):
+        bench = bench_of(load(data | {"batch": {"global": 12, **rest}}, Path(), "given"))
+        knob = knob_of(bench.scenario(), "batch.per_device", "--largest")
+        found = found_in(largest(bench, knob))
+        assert (found.value, found.limited_by) == (3, "its largest accepted value, 3")
+        slow = bench.point({"batch.per_device": 3}).step_time_s
+        wanted = [parse_wanted(f"step_time_s>={slow * 1.001!r}s")]
+        assert found_in(largest(bench, knob, wanted)).value == 1
+
+
 def test_the_largest_global_batch_begins_with_a_sample_per_rank() -> None:
     bench = bench_of(scenario(RACK, batch={"global": 64}))
     whole = found_in(largest(bench, knob_of(bench.scenario(), "batch.global", "--largest")))

@@ -310,3 +310,27 @@ def test_the_size_of_the_cluster_is_what_was_said_last() -> None:
 def test_a_version_needs_no_quotes_on_the_command_line() -> None:
     strategy = read("quickstart", ["strategy.torch=2.10"]).scenario.strategy
     assert str(strategy.torch) == "2.10"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("own", "text", "left"),
+    [
+        ({"global": 64, "accumulation": 8}, "batch.per_device=2", {"global": 64, "per_device": 2}),
+        (
+            {"global": 64, "per_device": 2},
+            "batch.accumulation=4",
+            {"global": 64, "accumulation": 4},
+        ),
+        (
+            {"per_device": 2, "accumulation": 8},
+            "batch.per_device=4",
+            {"per_device": 4, "accumulation": 8},
+        ),
+    ],
+)
+def test_of_a_global_batch_the_micro_batch_and_their_number_follow_from_each_other(
+    own: dict[str, int], text: str, left: dict[str, int]
+) -> None:
+    data: dict[str, Any] = {"batch": own}
+    apply_sets(data, [text])
+    assert data["batch"] == left

@@ -19,6 +19,8 @@ MAX_POINTS = 10_000
 _TAGS = ("kind", "backend", "name")
 #: setting one says how large the cluster is, so it replaces the other
 INSTEAD = {"cluster.nodes": "cluster.ranks", "cluster.ranks": "cluster.nodes"}
+#: of a global batch each follows from the other, so setting one replaces it
+_FOLLOWING = {"batch.per_device": "accumulation", "batch.accumulation": "per_device"}
 #: their numbers are versions, though YAML reads a number: 2.10 is not 2.1
 _VERSIONS = ("strategy.torch", "strategy.horovod", "collective.version")
 #: values beside each other, or a range
@@ -292,9 +294,13 @@ def _put(data: dict[str, Any], parts: tuple[str | int, ...], path: str, value: A
     if not item and not isinstance(here, dict):
         raise Refused(f"{path!r} leads into something that has no such key")
     here[last] = copy.deepcopy(value)  # a later key may set what is in it
+    if value is None or not isinstance(here, dict):
+        return
     other = INSTEAD.get(path)
-    if other is not None and isinstance(here, dict) and value is not None:
+    if other is not None:
         here.pop(other.rpartition(".")[2], None)
+    if path in _FOLLOWING and here.get("global") is not None:
+        here.pop(_FOLLOWING[path], None)
 
 
 def _step(here: Any, part: str | int, path: str, fresh: Any) -> Any:

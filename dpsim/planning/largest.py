@@ -11,6 +11,7 @@ from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench, MemoryNeed
 from dpsim.planning.finding import Finding, Miss, Tried, checked, marked, nearest
 from dpsim.planning.knobs import Knob
+from dpsim.planning.mesh_space import divisors
 from dpsim.planning.search import edge, holds, largest_whole, spaced
 from dpsim.planning.trials import Trials
 from dpsim.planning.wanted import Wanted
@@ -74,7 +75,8 @@ def largest(bench: Bench, knob: Knob, wanted: Sequence[Wanted] = ()) -> Finding:
     `wanted` holds; with what memory is made of there, and which changes would raise it."""
     if not knob.whole:
         raise Refused(f"--largest {knob.key}: is no whole number; use --require fits --vary")
-    if knob.key.startswith("batch.") and bench.scenario().batch.follows:
+    follows = bench.scenario().batch.follows and not _divides(bench, knob)
+    if knob.key.startswith("batch.") and follows:
         said = "divisors alone are accepted beside batch.global and batch.per_device"
         raise Refused(f"--largest {knob.key}: {said}; use --require fits --vary")
     capacity = bench.memory({}).capacity
@@ -88,12 +90,12 @@ def largest(bench: Bench, knob: Knob, wanted: Sequence[Wanted] = ()) -> Finding:
         return Finding(question, [], infeasible=_nothing_fits(bench, knob, refused))
     trials, by = Trials(bench, knob, wanted), refused or "memory"
     if wanted:
-        best, why = _under(trials, most)
+        best, why = _under(trials, _upto(_values(bench, knob, {}), most))
         if best is None:
             infeasible = nearest(wanted, trials.points.values())
             return Finding(question, trials.marked(), wanted, infeasible=infeasible)
         most, by = (best, by) if best == most else (best, why)
-    point, more = trials.play(str(most), confirmed=True), most + knob.step
+    point, more = trials.play(str(most), confirmed=True), _next(bench, knob, most)
     following = _use(bench, {knob.key: more})
     answer = LargestValue(
         knob.key,
@@ -116,6 +118,32 @@ def _use(bench: Bench, change: Change) -> MemoryNeed | None:
         return None
 
 
+def _divides(bench: Bench, knob: Knob) -> bool:
+    """Whether what is asked for is a micro-batch of a global batch, which divides it."""
+    return knob.key == "batch.per_device" and bench.scenario().batch.global_ is not None
+
+
+def _values(bench: Bench, knob: Knob, extra: Change) -> Sequence[int]:
+    """What is accepted, but for gaps that nobody knows: whole numbers from the smallest on, or what
+    divides a replica's samples."""
+    if _divides(bench, knob):
+        case = bench.case({**extra, knob.key: 1})
+        return divisors(case.global_batch // case.mesh.data)
+    first = _first(bench, knob, extra)
+    return range(first * knob.step, int(knob.high) + 1, knob.step)
+
+
+def _upto(values: Sequence[int], most: int) -> Sequence[int]:
+    """`values` up to `most`, which is one of them."""
+    return values[: values.index(most) + 1]
+
+
+def _next(bench: Bench, knob: Knob, value: int) -> int:
+    """What is accepted after `value`, if anything is."""
+    later = (one for one in _values(bench, knob, {}) if one > value)
+    return next(later, value + knob.step)
+
+
 def _most(bench: Bench, knob: Knob, extra: Change) -> tuple[int | None, str]:
     """The largest value that fits, and what else than memory ends it there, if anything does; None
     where not even the smallest fits."""
@@ -123,17 +151,20 @@ def _most(bench: Bench, knob: Knob, extra: Change) -> tuple[int | None, str]:
 
     def fits(number: int) -> bool:
         try:
-            return bench.memory({**extra, knob.key: number * knob.step}).fits
+            return bench.memory({**extra, knob.key: values[number - 1]}).fits
         except (Refused, ValueError) as error:
             said[number] = str(error)
             return False
 
-    first, last = _first(bench, knob, extra), int(knob.high) // knob.step
-    found = largest_whole(fits, first, last)
+    try:
+        values = _values(bench, knob, extra)
+    except Refused as error:
+        return None, str(error)
+    found = largest_whole(fits, 1, len(values))
     if found is None:
-        return None, said.get(first, "")
-    end = f"its largest accepted value, {last * knob.step:,}" if found == last else ""
-    return found * knob.step, said.get(found + 1, end)
+        return None, said.get(1, "")
+    end = f"its largest accepted value, {values[-1]:,}" if found == len(values) else ""
+    return values[found - 1], said.get(found + 1, end)
 
 
 def _first(bench: Bench, knob: Knob, extra: Change) -> int:
@@ -154,20 +185,21 @@ def _first(bench: Bench, knob: Knob, extra: Change) -> int:
 
 def _check_growth(bench: Bench, knob: Knob) -> None:
     """Refuse a knob that does not change memory, or with which it falls."""
-    first = _first(bench, knob, {}) * knob.step
-    small, large = (_use(bench, {knob.key: value}) for value in (first, 8 * first))
-    if small and large and large.bytes <= small.bytes:
+    values = _values(bench, knob, {})
+    last = values[-1] if _divides(bench, knob) else 8 * values[0]
+    small, large = (_use(bench, {knob.key: value}) for value in (values[0], last))
+    if small and large and values[0] < last and large.bytes <= small.bytes:
         raise Refused(
             f"--largest {knob.key}: memory does not grow with it; ask --require fits --vary "
             f"{knob.key}"
         )
 
 
-def _under(trials: Trials, most: int) -> tuple[int | None, str]:
-    """The largest value up to `most` for which all that is wanted holds, and what ends it."""
-    knob = trials.knob
-    low = _first(trials.bench, knob, {}) * knob.step
-    values = spaced(float(low), float(most), step=float(knob.step))
+def _under(trials: Trials, accepted: Sequence[int]) -> tuple[int | None, str]:
+    """The largest of the `accepted` values for which all that is wanted holds, and what ends it."""
+    step = float(trials.knob.step)
+    low, most, even = accepted[0], accepted[-1], isinstance(accepted, range)
+    values = spaced(float(low), float(most), step=step) if even else [float(v) for v in accepted]
     flags = [holds(trials.margin(value)) for value in values]
     checked(list(trials.points.values()), trials.wanted)
     good = max((k for k, flag in enumerate(flags) if flag), default=None)
@@ -175,14 +207,16 @@ def _under(trials: Trials, most: int) -> tuple[int | None, str]:
         return None, ""
     if good == len(values) - 1:
         return most, ""
-    _, best = edge(trials.margin, values[good + 1], values[good], step=float(knob.step))
-    beyond: Mapping[str, Any] = trials.points.get(best + knob.step, {})
+    best, worse = values[good], values[good + 1]
+    if even:
+        worse, best = edge(trials.margin, worse, best, step=step)
+    beyond: Mapping[str, Any] = trials.points.get(worse, {})
     missing = [str(one) for one in trials.wanted if not holds(one.margin(beyond))]
     return round(best), " and ".join(missing)
 
 
 def _nothing_fits(bench: Bench, knob: Knob, refused: str) -> NothingFits:
-    at = {knob.key: _first(bench, knob, {}) * knob.step}
+    at = {knob.key: _values(bench, knob, {})[0]}
     used = _use(bench, at)
     if used is None:
         raise Refused(f"--largest {knob.key}: {refused}")

@@ -101,16 +101,23 @@ def _usual(bench: Bench, key: str) -> Axis:
     settings = [knob.setting(knob.text(value, TRIED)) for value in values]
     accepted = [setting for setting in settings if _takes(bench, key, setting)]
     if not accepted:
-        raise Refused(f"--tune {key}: none of {settings} is accepted; give --vary {key}=v1,v2,…")
+        why = _refusal(bench, key, settings[0])
+        said = f"none of {settings} is accepted ({settings[0]}: {why}); give --vary {key}=v1,v2,…"
+        raise Refused(f"--tune {key}: {said}")
     return Axis(key, tuple({key: setting} for setting in accepted))
 
 
 def _takes(bench: Bench, key: str, setting: Any) -> bool:
+    return not _refusal(bench, key, setting)
+
+
+def _refusal(bench: Bench, key: str, setting: Any) -> str:
+    """Why `key` cannot be `setting`; "" where it can."""
     try:
         bench.scenario({key: setting})
-    except Refused:
-        return False
-    return True
+    except Refused as error:
+        return str(error)
+    return ""
 
 
 def tune(

@@ -41,7 +41,7 @@ def check_possible(case: Case, step: float, *, again: bool = False, share: float
     if case.device is None or flop == 0:
         return
     most = beyond_peak(case.model, case.precision.compute)
-    peak = case.device.peak_for(case.precision.compute) * case.mesh.replica
+    peak = case.pace.peak_of(0) * case.mesh.replica
     if step * peak * most < flop:
         raise Refused(
             f"a step of {step:.4g} s is shorter than {case.device.name} can be: at its peak in "
@@ -91,4 +91,4 @@ def _share_of_peak(case: Case) -> float:
         return 0.0
     job = case.job(max(case.shares))
     seconds = sum(t.forward + t.backward for t in job.times) * job.micro_batches
-    return flop / (seconds * case.device.peak_for(case.precision.compute))
+    return flop / (seconds * case.pace.peak_of(0))
