@@ -57,6 +57,7 @@ def point(tmp_path: Path, **changes: Any) -> MeasuredCase:
         ("Nemotron-3-Nano-30B-A3B", "nemotron-3-nano-30b-a3b"),
         ("DBRX", "dbrx"),
         ("OLMoE-1B-7B", "olmoe-1b-7b"),
+        ("Grok-1 314B", "grok-1"),
         # the same names with blanks, underscores, or less of them, and as MLPerf writes them
         ("Qwen3-235B", "qwen3-235b-a22b"),
         ("Qwen3_235B_A22B", "qwen3-235b-a22b"),
@@ -110,8 +111,8 @@ def test_mixtral_is_what_its_own_description_makes() -> None:
     ("changes", "missing"),
     [
         ({"model": "Phi-3.5-MoE"}, r"'Phi-3.5-MoE' are not known: .* a family \(Llama 3"),
-        ({"model": "grok-1"}, "experts of 'grok-1' are not known"),
-        ({"model": "Grok 1", "params_m": 314000}, "experts of 'Grok 1' are not known"),
+        ({"model": "grok-2"}, "experts of 'grok-2' are not known"),
+        ({"model": "Grok 2", "params_m": 270000}, "experts of 'Grok 2' are not known"),
         ({"model": "Llama 4 Maverick 400B"}, "experts of 'Llama 4 Maverick 400B' are not known"),
         ({"model": "Llama_4_Scout", "params_m": 109000}, "experts of 'Llama_4_Scout' are not"),
         ({"model": "GLM 4.5", "params_m": 355000}, "experts of 'GLM 4.5' are not known"),

@@ -31,6 +31,7 @@ from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.describe.sections import Calibrate
+from dpsim.machines.machine import load_device
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.predict import shortened
 from dpsim.predict.level import level
@@ -600,6 +601,7 @@ def test_rows_of_training_are_read_whatever_it_is_for(tmp_path: Path, task: str)
     [
         ("", "ddp"), ("DDP all-reduce (NCCL)", "ddp"), ("FSDP FULL_SHARD", "fsdp1"),
         ("Horovod all-reduce (NCCL)", "horovod"), ("ZeRO-1 data parallel", "zero"),
+        ("DeepSpeed (no ZeRO stage in config)", "ddp"),
         ("ZeRO-3 data parallel", "zero"), ("data parallel all-reduce (NCCL)", "ddp"),
     ],
 )  # fmt: skip
@@ -770,6 +772,8 @@ _DEEPSPEED: dict[str, Any] = {
         ({"strategy": "ZeRO-2"}, False),
         ({"framework": "PyTorch 1.6"}, False),
         ({"framework": "Megatron-DeepSpeed"}, False),
+        ({"precision": "FP32 (no fp16 option used)"}, False),
+        ({"strategy": "Horovod", "strategy_detail": "ddp.sh / deepspeed.sh / horovod.sh"}, False),
     ],
 )
 def test_deepspeeds_update_in_half_precision_moves_more_and_its_host_waits(
@@ -800,7 +804,9 @@ def test_deepspeeds_step_in_half_precision_takes_what_its_authors_timed(tmp_path
     [
         (0.5, "s", 0.5), (500, "ms", 0.5), (4096, "images/s", 0.5), (4096, "samples/s", 0.5),
         (4096, "img/s", 0.5), (4096, "imgs/sec", 0.5),
-        (512, "images/s/GPU", 0.5),
+        (512, "images/s/GPU", 0.5), (512, "images/s/GPU (as printed)", 0.5),
+        (50, "s/100 steps", 0.5),
+        (500, "ms (mean of ten)", 0.5), (250, "s/1024k images", 0.5), (0.5, "s/batch", 0.5),
     ],
 )  # fmt: skip
 def test_every_unit_means_the_same_step(
@@ -809,7 +815,17 @@ def test_every_unit_means_the_same_step(
     found = point(tmp_path, value=value, unit=unit)
     assert found.step_time == pytest.approx(step, rel=1e-12)
     doubled = found.value(2 * step)
-    assert doubled == pytest.approx(value * 2 if unit in ("s", "ms") else value / 2, rel=1e-12)
+    timed = unit.startswith(("s", "ms")) and not unit.startswith("samples")
+    assert doubled == pytest.approx(value * 2 if timed else value / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("unit", ["s/epoch", "minutes", "s (400 steps on 1 GPU, 200 on 2)"])
+def test_a_time_of_a_whole_run_beside_a_steps_grows_with_it(tmp_path: Path, unit: str) -> None:
+    found = point(tmp_path, value=70.0, unit=unit, step_time_s=0.5)
+    assert found.step_time == 0.5
+    assert found.value(1.0) == pytest.approx(140.0)
+    with pytest.raises(Refused, match="is of a whole run or of an epoch"):
+        point(tmp_path, value=70.0, unit=unit)
 
 
 def test_tokens_and_flop_rates(tmp_path: Path) -> None:
@@ -2727,3 +2743,50 @@ def test_a_model_with_no_room_for_its_vocabulary_is_no_decoder(tmp_path: Path) -
         point(tmp_path, model="3.3M transformer language model", precision="BF16", seq_len=128)
     small = point(tmp_path, model="46M gpt", precision="BF16", seq_len=128).data["model"]
     assert (small["hidden"], small["blocks"]) == (512, 6)
+
+
+def test_strong_scaling_of_micro_batches_that_nobody_counts_is_refused(tmp_path: Path) -> None:
+    """A rank's samples would be as many at every count, and a step as long."""
+    head = (*HEAD, "scaling", "series_id", "global_batch")
+    rows = [
+        (*RESNET[:3], gpus, *RESNET[4:6], step, "s", "strong (global step)", "one", total)
+        for gpus, step, total in ((8, 0.9, ""), (16, 0.5, ""), (32, 0.3, 2048))
+    ]
+    played = validated_training(write(tmp_path / "t.csv", rows, head)).outcomes
+    assert [one.status for one in played] == ["calibrated", "refused", "predicted"]
+    assert "scaling is strong, and 4,096 samples a step follow" in played[1].reason
+
+
+def test_a_dtype_that_no_device_of_a_series_has_is_refused_row_by_row(tmp_path: Path) -> None:
+    rows = [("ResNet-50", "GTX 1080 Ti", 2, n, 64, "FP16", 150.0 * n, "images/s") for n in (1, 2)]
+    for one in validated_training(write(tmp_path / "t.csv", rows)).outcomes:
+        assert "GeForce GTX 1080 Ti states no peak for fp16" in one.reason
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "device"),
+    [
+        ("AMD MI250X GCD (LUMI-G; script: gpus-per-node=mi250:8)", "mi250x-gcd"),
+        ("NVIDIA A100 40GB (Slurm gpu:a100:4)", "a100-sxm-40gb"),
+        ("GeForce RTX 3090 Ti", "rtx3090ti"),
+    ],
+)
+def test_what_a_job_asked_slurm_for_is_no_other_accelerator(
+    tmp_path: Path, accelerator: str, device: str
+) -> None:
+    found = point(tmp_path, accelerator=accelerator, precision="FP32", value=150.0)
+    assert found.case.device == load_device(device)
+
+
+def test_mxnets_distributed_store_is_a_parameter_server(tmp_path: Path) -> None:
+    own = {"framework": "MXNet 1.0", "total_gpus": 16, "nodes": 2}
+    stores = ("DP (kvstore dist_sync)", "DP (kvstore nccl)")
+    backends = [
+        point(tmp_path, **own, strategy=one).data["collective"]["backend"] for one in stores
+    ]
+    assert backends == ["parameter_server", "nccl"]
+
+
+def test_a_precision_that_is_not_stated_may_say_whose_default_it_is(tmp_path: Path) -> None:
+    bare, told = (point(tmp_path, precision=p) for p in ("not stated", "not stated (defaults)"))
+    assert bare.data["precision"] == told.data["precision"]

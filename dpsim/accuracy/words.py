@@ -280,6 +280,10 @@ class TableWords:
     spelled: dict[str, Text]
     run_times: dict[str, float]
     part_times: Words
+    strong: Words
+    counted_times: Words
+    aside: Words
+    of_run: Words
     samples: Texts
     short: dict[str, Text]
     rates: dict[str, str]

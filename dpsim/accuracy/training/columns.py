@@ -152,10 +152,14 @@ def plain_unit(text: str) -> str:
     ('tokens/gpu/s', 'tokens/s', 'parsecs')
     >>> plain_unit("tokens_per_second_per_gpu"), plain_unit("img-per-sec")
     ('tokens/s/gpu', 'img/s')
-    >>> plain_unit("Seconds per step")
-    's/step'
+    >>> plain_unit("Seconds per step"), plain_unit("samples/s/GPU (as printed)")
+    ('s/step', 'samples/s/gpu')
     """
     words = vocabulary().tables
+    if aside := words.aside.search(text.lower()):
+        told = plain_unit(text[: aside.start()])
+        kept = told in words.times and words.of_run.search(aside[0])
+        return f"{told}/run" if kept else told if _is_unit(told) else text
     plain = re.sub(r"(?<=[a-z])[_-](?=[a-z])", " ", text.strip().lower())
     low = re.sub(r"\s*(?:/|\bper\b)\s*", "/", plain)
     low = re.sub(r"(?<=/)sec(?:ond)?s?(?=/|$)", "s", low)
@@ -171,9 +175,24 @@ def _is_unit(text: str) -> bool:
 
 
 def is_time(unit: str) -> bool:
-    """Whether `unit` is one of times, of a step or of a whole run."""
+    """Whether `unit` is one of times: of a step, of a whole run, or of so many samples."""
     words = vocabulary().tables
-    return unit in words.times or unit in words.run_times
+    told = unit in words.times or unit in words.run_times
+    return told or bool(words.part_times.search(unit.lower())) or bool(counted(unit)[1])
+
+
+def counted(unit: str) -> tuple[str, str]:
+    """The time that `unit` is, and what it is of where it counts that.
+
+    >>> counted("s/100 batches"), counted("s/kimg"), counted("s/step")
+    (('s', 'time for 100 batches'), ('s', 'time for 1k img'), ('s/step', ''))
+    """
+    words = vocabulary().tables
+    found = words.counted_times.fullmatch(unit.lower())
+    if not found or unit in words.times:
+        return unit, ""
+    many = f"{found['count'] or 1}{found['many'] or ''}"
+    return found["time"], f"time for {many} {found['what']}"
 
 
 def _unit_in(name: str) -> str:

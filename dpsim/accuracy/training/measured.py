@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dpsim.accuracy.training.columns import is_time
+from dpsim.accuracy.training.columns import counted, is_time
 from dpsim.accuracy.training.execution import AGAIN, rate_has_again
 from dpsim.accuracy.training.table import AGREE, TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -27,9 +27,9 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     Raises Refused where nothing was measured, and where a rate is not that of the step time.
     """
     words = vocabulary().tables
-    unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
-    timed = is_time(unit)
-    metric = row.text("metric").lower()
+    given, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
+    (unit, of), timed = counted(given), is_time(given)
+    metric = of or row.text("metric").lower()
     if unit in words.times and not step and _of_other(metric):
         raise Refused(
             f"metric: {row.text('metric')[:60]!r} is no time of a step; step_time_s, or a rate in "
@@ -39,7 +39,7 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
         _check_global(row, value, unit)
     if step and step > 0:
         if value and unit in words.times:
-            _check_time(value, unit, step)
+            _check_time(value / (_steps_of(of, case) if of else 1.0), unit, step)
         elif value and not timed:
             _check_rate(row, case, value, step)
         return step, timed or value is None

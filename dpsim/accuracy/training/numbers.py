@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from dpsim.accuracy.training.columns import is_time
+from dpsim.accuracy.training.columns import is_time, plain_unit
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Check
 from dpsim.core.units import Unit
@@ -41,6 +41,10 @@ def is_rate(column: str, cells: Mapping[str, str]) -> bool:
     return rate or column == "throughput_global"
 
 
+#: what is not stated, and words behind that name no format
+_NOT_STATED = re.compile(r"(not (?:stated|logged|given))\b\s*[^0-9]*", re.IGNORECASE)
+
+
 def plain_length(text: str) -> str:
     """The tokens of the longest sequence, where `text` says that others are shorter; "" where it
     says that all differ, or counts no tokens.
@@ -55,6 +59,23 @@ def plain_length(text: str) -> str:
         return ""
     longest = words.at_most.search(text.strip().lower())
     return (longest["after"] or longest["before"]).strip(" ,.").upper() if longest else text
+
+
+def plain_precision(text: str) -> str:
+    """`text` without what stands behind the words that it is not stated.
+
+    >>> plain_precision("not stated (nanoGPT default)"), plain_precision("not stated (bf16 in use)")
+    ('not stated', 'not stated (bf16 in use)')
+    """
+    found = _NOT_STATED.fullmatch(text.strip())
+    return found[1] if found else text
+
+
+#: how cells of these columns are told plainly
+PLAIN = {
+    "unit": plain_unit, "throughput_unit": plain_unit, "seq_len": plain_length,
+    "precision": plain_precision,
+}  # fmt: skip
 
 
 def read_number(text: str, column: str, grouped: bool = False, rate: bool = False) -> float:

@@ -21,6 +21,7 @@ from dpsim.accuracy.training.possible import explained, is_possible, require_bel
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.training.unscored import unscored
+from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -266,8 +267,10 @@ def _alike(one: Device | None, other: Device | None) -> bool:
 
 def require_possible(here: MeasuredCase, base: MeasuredCase | None) -> None:
     """Raise Refused where a row was measured on another device than the row that its series is
-    calibrated on, and where it is faster than its device multiplies."""
+    calibrated on, where both are said to have one global batch and do not, and where it is faster
+    than its device multiplies."""
     _require_one_device(here, base)
+    _require_one_batch(here, base)
     require_below_peak(here)
 
 
@@ -281,6 +284,22 @@ def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
         "series is of one accelerator",
         ("accelerator",),
     )
+
+
+def _require_one_batch(here: MeasuredCase, base: MeasuredCase | None) -> None:
+    """Refuse micro-batches of strong scaling of which nobody says how many there are: a rank's
+    samples are then another number at every count."""
+    if base is None or not vocabulary().tables.strong.search(here.row.text("scaling").lower()):
+        return
+    if any(here.row.get(column) for column in ("global_batch", "grad_accum")):
+        return
+    own, other = (round(one.case.global_batch) for one in (here, base))
+    if own != other:
+        raise Refused(
+            f"scaling is strong, and {own:,} samples a step follow from batch_per_gpu where "
+            f"{other:,} do in its calibration row: global_batch or grad_accum would tell",
+            ("batch_per_gpu",),
+        )
 
 
 def _predicted(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:

@@ -15,21 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from dpsim.accuracy.platforms import platform
-from dpsim.accuracy.training.columns import (
-    MeasuredColumns,
-    measured_in,
-    named,
-    plain_unit,
-    taken,
-    unread,
-)
+from dpsim.accuracy.training.columns import MeasuredColumns, measured_in, named, taken, unread
 from dpsim.accuracy.training.numbers import (
     LOOSE,
     MEASURED,
     NUMBERS,
+    PLAIN,
     STRICT,
     is_rate,
-    plain_length,
     read_number,
 )
 from dpsim.accuracy.words import vocabulary
@@ -53,7 +46,6 @@ _OUTCOME = frozenset(
         "throughput_global", "step_time_s", "step_time_src", "tflops_per_gpu", "mfu_pct", "notes",
     )
 )  # fmt: skip
-_UNITS = ("unit", "throughput_unit")
 _DECIMAL_COMMA = re.compile(r"\d+,(?:\d{1,2}|\d{4,})|0\d*,\d+")
 #: of numbers that may be words: those that count, and those of which nothing is none
 _WHOLE = ("grad_accum", "tp", "pp", "dp", "cp", "ep")
@@ -241,8 +233,7 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
     """The row; `grouped`: whether a comma of its rates can separate thousands alone."""
     given = dict(zip(read.names, found.padded, strict=True))
     cells = read.of_row(given)
-    cells |= {name: plain_unit(cells[name]) for name in _UNITS if cells.get(name)}
-    cells |= {name: plain_length(cells[name]) for name in ("seq_len",) if cells.get(name)}
+    cells |= {name: plain(cells[name]) for name, plain in PLAIN.items() if cells.get(name)}
     numbers: dict[str, float] = {}
     # nobody knows which cell is whose, or there is too much to look for words in
     if fault := found.miscounted or _too_long(cells):

@@ -17,7 +17,7 @@ _GCN = {
     "gfx950": ("mi350x", "mi355x"),
 }
 #: GeForce since Turing: the driver offers no peer-to-peer access over PCIe (`pcie_tree`)
-STAGED = ("rtx2080ti", "rtx3080", "rtx3090", "rtx4090", "rtx5090", "titan-rtx")
+STAGED = ("rtx2080ti", "rtx3080", "rtx3090", "rtx3090ti", "rtx4090", "rtx5090", "titan-rtx")
 
 
 _SOURCE = "pci-ids.ucw.cz"
