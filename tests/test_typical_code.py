@@ -40,7 +40,7 @@ def test_the_ends_are_a_normal_distributions_on_either_side() -> None:
 def test_the_answer_says_whose_code_it_is_of() -> None:
     found = predict(read("llama3-8b-typical-code"))
     assert "(90 % interval of typical code " in headline(found.answer)
-    assert any("is that of typical code, 1.32 times" in text for text in found.warnings)
+    assert any(f"is that of typical code, {LEVEL} times" in text for text in found.warnings)
     assert not any("compute.code=typical" in text for text in found.warnings)
 
 

@@ -12,12 +12,12 @@ from dpsim.cases.typical_code import LEVEL, ends
 #: intervals hold
 NOT_CALIBRATED = (
     "not calibrated: compute and its interval are those of tuned code, and others' code is slower "
-    "(of 50 sources that nobody had looked at, steps took 1.3 times as long as predicted in the "
-    "median and 1.9 times in a quarter, and intervals held 60 % of the runs); see `calibrate:`, "
+    "(of 84 sources that nobody had looked at, steps took 1.3 times as long as predicted in the "
+    "median and 2.2 times in a quarter, and intervals held 58 % of the runs); see `calibrate:`, "
     "or --set compute.code=typical, which predicts for such code"
 )
 TYPICAL = (
-    f"not calibrated: compute is that of typical code, {LEVEL} times tuned code's (of 50 sources "
+    f"not calibrated: compute is that of typical code, {LEVEL} times tuned code's (of 84 sources "
     "that nobody had looked at, in the median), and its interval holds 90 % of such sources, which "
     f"are x {ends()[0]:.2g} to {ends()[1]:.2g} of that; one measured step makes it narrow: see "
     "`calibrate:`"
