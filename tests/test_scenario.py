@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsim.core import yamlfile
-from dpsim.core.overrides import apply_sets, sweep_changes
+from dpsim.core.overrides import apply_sets, sweep_changes, with_change
 from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
 from dpsim.describe.bundled import find
@@ -334,3 +334,16 @@ def test_of_a_global_batch_the_micro_batch_and_their_number_follow_from_each_oth
     data: dict[str, Any] = {"batch": own}
     apply_sets(data, [text])
     assert data["batch"] == left
+
+
+def test_both_at_once_replace_nothing_and_a_sweep_of_the_other_is_told() -> None:
+    both = ["batch.per_device=2", "batch.accumulation=4"]
+    data: dict[str, Any] = {"batch": {"global": 64}}
+    apply_sets(data, both)
+    assert data["batch"] == {"global": 64, "per_device": 2, "accumulation": 4}
+    change = {"batch.per_device": 2, "batch.accumulation": 4}
+    assert with_change({"batch": {"global": 64}}, change, ()) == data
+    swept = {"batch": {"global": 64}, "sweep": {"batch.accumulation": [4, 8]}}
+    with pytest.raises(Refused, match=r"the sweep sets batch\.accumulation"):
+        apply_sets(swept, both[:1])
+    apply_sets(swept | {"batch": {}}, both[:1])

@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -19,8 +19,10 @@ MAX_POINTS = 10_000
 _TAGS = ("kind", "backend", "name")
 #: setting one says how large the cluster is, so it replaces the other
 INSTEAD = {"cluster.nodes": "cluster.ranks", "cluster.ranks": "cluster.nodes"}
-#: of a global batch each follows from the other, so setting one replaces it
-_FOLLOWING = {"batch.per_device": "accumulation", "batch.accumulation": "per_device"}
+#: of a global batch each follows from the other, so setting one alone replaces it
+_FOLLOWING = {
+    "batch.per_device": "batch.accumulation", "batch.accumulation": "batch.per_device",
+}  # fmt: skip
 #: their numbers are versions, though YAML reads a number: 2.10 is not 2.1
 _VERSIONS = ("strategy.torch", "strategy.horovod", "collective.version")
 #: values beside each other, or a range
@@ -164,7 +166,7 @@ def changed_sections(
             parts = parts_of(key)
             if parts[0] in data and parts[0] not in result:
                 result[parts[0]] = copy.deepcopy(data[str(parts[0])])
-            _put(result, parts, key, value)
+            _put(result, parts, key, value, change)
         except Refused as error:
             raise Refused(error.message, (*place, key)) from None
     return result
@@ -208,6 +210,7 @@ def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
     """
     texts("sets", sets)
     changed = {}
+    beside = {text.partition("=")[0].strip() for text in sets}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
@@ -215,7 +218,7 @@ def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
         parsed = value_of(key.strip(), value, f"--set {text}")
         try:
             parts = parts_of(key.strip())
-            _put(data, parts, key.strip(), parsed)
+            _put(data, parts, key.strip(), parsed, beside)
             asked_last(data, dotted(parts), parsed)
         except Refused as error:
             raise Refused(f"--set {text}: {error}") from None
@@ -261,6 +264,8 @@ def asked_last(data: dict[str, Any], key: str, value: Any) -> None:
     own = [o for p in points if isinstance(p, Mapping) for o in p if isinstance(o, str)]
     gone = {o for o in own if says(key, value, o)}
     touched = gone | {o for o in own if within(key, o)}
+    if (follows := _FOLLOWING.get(key)) in own and (data.get("batch") or {}).get("global"):
+        raise Refused(f"the sweep sets {follows}; take it out with --set sweep=null")
     if not touched:
         return
     if in_job or isinstance(sweep, list):
@@ -284,8 +289,15 @@ def _with_inside(values: list[Any], name: str, key: str, value: Any) -> list[Any
     return list(found.values())
 
 
-def _put(data: dict[str, Any], parts: tuple[str | int, ...], path: str, value: Any) -> None:
-    """Set what `parts` lead to in nested plain data; errors call it `path`."""
+def _put(
+    data: dict[str, Any],
+    parts: tuple[str | int, ...],
+    path: str,
+    value: Any,
+    beside: Collection[str] = (),
+) -> None:
+    """Set what `parts` lead to in nested plain data, as one of the keys that are set `beside` each
+    other; errors call it `path`."""
     here: Any = data
     for part, following in itertools.pairwise(parts):
         here = _step(here, part, path, {} if isinstance(following, str) else [])
@@ -299,8 +311,9 @@ def _put(data: dict[str, Any], parts: tuple[str | int, ...], path: str, value: A
     other = INSTEAD.get(path)
     if other is not None:
         here.pop(other.rpartition(".")[2], None)
-    if path in _FOLLOWING and here.get("global") is not None:
-        here.pop(_FOLLOWING[path], None)
+    other = _FOLLOWING.get(path)
+    if other is not None and other not in beside and here.get("global") is not None:
+        here.pop(other.rpartition(".")[2], None)
 
 
 def _step(here: Any, part: str | int, path: str, fresh: Any) -> Any:
