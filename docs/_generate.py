@@ -35,6 +35,7 @@ from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
 from dpsim.core.unknown import Absent, missing
 from dpsim.describe import scenario, sections
+from dpsim.describe.compute import Compute
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
@@ -409,7 +410,7 @@ SECTIONS = [
     ("batch.rebalance", Rebalance),
     ("precision", PrecisionSpec),
     ("optimizer", Optimizer),
-    ("compute", sections.Compute),
+    ("compute", Compute),
     ("parallel", Parallel),
     ("moe", Moe),
     ("context", Context),

@@ -132,7 +132,11 @@ def test_calibration_is_of_the_scenarios_own_micro_batches() -> None:
         layer |= {"forward": "6 ms", "backward": "12 ms"}
     [point] = dpsim.predict(slow).document["points"]
     measured = {"ranks": 8, "step_time": f"{point['step_time_s']!r} s"}
-    found = planned.plan(toy(**own, calibrate=measured), choose="parallel").answer
+    asked = planned.plan(toy(**own, calibrate=measured), choose="parallel")
+    assert any(
+        "calibrated on the mesh of the scenario" in text for text in asked.document["warnings"]
+    )
+    found = asked.answer
     expected = planned.plan(slow, choose="parallel").answer
     assert found is not None
     assert expected is not None

@@ -473,6 +473,25 @@ def test_the_largest_micro_batch_of_a_global_batch_divides_it() -> None:
         assert found_in(largest(bench, knob, wanted)).value == 1
 
 
+def test_a_micro_batch_that_leaves_no_gradients_waiting_may_be_the_largest_that_fits() -> None:
+    """With one micro-batch FSDP keeps no unsharded gradients: 8 needs less than 1, and none fits."""
+    data = {
+        "model": {"huggingface": "llama-3-70b.json", "sequence_length": 8192},
+        "cluster": {"machine": "dgx-h100", "nodes": 16},
+        "strategy": {"kind": "fsdp"},
+        "batch": {"global": 1024},
+        "precision": {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"},
+        "recompute": "full",
+    }
+    bench = bench_of(load(data, Path(), "given"))
+    missed = largest(bench, knob_of(bench.scenario(), "batch.per_device", "--largest")).infeasible
+    assert missed is not None
+    assert missed.at == {"batch.per_device": 8}
+    assert missed.memory.bytes < bench.memory({"batch.per_device": 1}).bytes
+    raised = {str(one.set): one.value for one in missed.raised_by}
+    assert raised["{'strategy.no_sync': False}"] == 2
+
+
 def test_the_largest_global_batch_begins_with_a_sample_per_rank() -> None:
     bench = bench_of(scenario(RACK, batch={"global": 64}))
     whole = found_in(largest(bench, knob_of(bench.scenario(), "batch.global", "--largest")))

@@ -773,6 +773,7 @@ _DEEPSPEED: dict[str, Any] = {
         ({"framework": "PyTorch 1.6"}, False),
         ({"framework": "Megatron-DeepSpeed"}, False),
         ({"precision": "FP32 (no fp16 option used)"}, False),
+        ({"strategy_detail": "deepspeed_train.py"}, True),
         ({"strategy": "Horovod", "strategy_detail": "ddp.sh / deepspeed.sh / horovod.sh"}, False),
     ],
 )
@@ -805,8 +806,9 @@ def test_deepspeeds_step_in_half_precision_takes_what_its_authors_timed(tmp_path
         (0.5, "s", 0.5), (500, "ms", 0.5), (4096, "images/s", 0.5), (4096, "samples/s", 0.5),
         (4096, "img/s", 0.5), (4096, "imgs/sec", 0.5),
         (512, "images/s/GPU", 0.5), (512, "images/s/GPU (as printed)", 0.5),
-        (50, "s/100 steps", 0.5),
-        (500, "ms (mean of ten)", 0.5), (250, "s/1024k images", 0.5), (0.5, "s/batch", 0.5),
+        (512, "images/s (per GPU)", 0.5), (500, "ms (mean of 100 steps)", 0.5),
+        (50, "s/100 steps", 0.5), (50, "s/100 batches", 0.5), (250, "s/1024k images", 0.5),
+        (500 / 2.048, "ms/kimg", 0.5),
     ],
 )  # fmt: skip
 def test_every_unit_means_the_same_step(
@@ -824,7 +826,20 @@ def test_a_time_of_a_whole_run_beside_a_steps_grows_with_it(tmp_path: Path, unit
     found = point(tmp_path, value=70.0, unit=unit, step_time_s=0.5)
     assert found.step_time == 0.5
     assert found.value(1.0) == pytest.approx(140.0)
-    with pytest.raises(Refused, match="is of a whole run or of an epoch"):
+    with pytest.raises(Refused, match=r"is of a whole run or of an epoch|is not known"):
+        point(tmp_path, value=70.0, unit=unit)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "images/s (thousands)", "images/s (x1000)", "images/s (per node)", "images/s (speedup)",
+        "ms (forward only)", "ms (per image)", "s (100 batches)", "s/0 steps", "ms/256 batch",
+        "images/s" + "()" * 1000,
+    ],
+)  # fmt: skip
+def test_a_unit_that_may_mean_something_else_is_refused(tmp_path: Path, unit: str) -> None:
+    with pytest.raises(Refused, match="is not known"):
         point(tmp_path, value=70.0, unit=unit)
 
 
@@ -2759,8 +2774,9 @@ def test_strong_scaling_of_micro_batches_that_nobody_counts_is_refused(tmp_path:
 
 def test_a_dtype_that_no_device_of_a_series_has_is_refused_row_by_row(tmp_path: Path) -> None:
     rows = [("ResNet-50", "GTX 1080 Ti", 2, n, 64, "FP16", 150.0 * n, "images/s") for n in (1, 2)]
-    for one in validated_training(write(tmp_path / "t.csv", rows)).outcomes:
-        assert "GeForce GTX 1080 Ti states no peak for fp16" in one.reason
+    played = validated_training(write(tmp_path / "t.csv", rows)).outcomes
+    assert [one.status for one in played] == ["refused", "refused"]
+    assert all("GeForce GTX 1080 Ti states no peak for fp16" in one.reason for one in played)
 
 
 @pytest.mark.parametrize(
@@ -2768,10 +2784,12 @@ def test_a_dtype_that_no_device_of_a_series_has_is_refused_row_by_row(tmp_path: 
     [
         ("AMD MI250X GCD (LUMI-G; script: gpus-per-node=mi250:8)", "mi250x-gcd"),
         ("NVIDIA A100 40GB (Slurm gpu:a100:4)", "a100-sxm-40gb"),
-        ("GeForce RTX 3090 Ti", "rtx3090ti"),
+        ("gpu:a100-sxm4-80gb:8, 64 cores", "a100-sxm-80gb"),
+        ("Pascal TITAN X", "titan-x-pascal"),
+        ("GTX TITAN X", "titan-x-maxwell"),
     ],
 )
-def test_what_a_job_asked_slurm_for_is_no_other_accelerator(
+def test_an_accelerator_is_the_one_that_is_named(
     tmp_path: Path, accelerator: str, device: str
 ) -> None:
     found = point(tmp_path, accelerator=accelerator, precision="FP32", value=150.0)
@@ -2788,5 +2806,16 @@ def test_mxnets_distributed_store_is_a_parameter_server(tmp_path: Path) -> None:
 
 
 def test_a_precision_that_is_not_stated_may_say_whose_default_it_is(tmp_path: Path) -> None:
-    bare, told = (point(tmp_path, precision=p) for p in ("not stated", "not stated (defaults)"))
-    assert bare.data["precision"] == told.data["precision"]
+    said = (
+        "not stated",
+        "not stated (defaults)",
+        "not stated (AMP)",
+        "FP32 (no fp16 used)",
+        "FP32",
+    )
+    bare, told, amp, denied, plain = (
+        point(tmp_path, precision=one).data["precision"] for one in said
+    )
+    assert bare == told
+    assert amp["compute"] == "fp16"
+    assert denied == plain

@@ -26,15 +26,9 @@ from dpsim.accuracy.collectives.table import MOST_BYTES, MOST_ROWS, CollectiveTa
 from dpsim.accuracy.mixture import MixturePart
 from dpsim.accuracy.training.alike import like
 from dpsim.accuracy.training.baselines import linear
+from dpsim.accuracy.training.possible import require_possible
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
-from dpsim.accuracy.training.series import (
-    Anchor,
-    Anchors,
-    anchors_of,
-    calibration_row,
-    fabric_of,
-    require_possible,
-)
+from dpsim.accuracy.training.series import Anchor, Anchors, anchors_of, calibration_row, fabric_of
 from dpsim.accuracy.training.table import TrainingRow, read_table, series_of
 from dpsim.accuracy.training.unscored import unscored
 from dpsim.cases.case import Case

@@ -33,11 +33,6 @@ _CLOSE = 0.95
 _ALIKE = 0.7
 #: how many accelerators there are, before their name; on each of several nodes too
 _COUNTED = re.compile(r"^\s*(?:\d{1,3} ?[x×*] ?){1,2}(?=[A-Za-z])")
-#: what a job asks Slurm for, and a name with a number
-_ASKED = re.compile(
-    r"(?:--?)?\b(?:gpus-per-node|gres|gpus?)[ =:]+(?:gpu:)?[a-z][\w.-]*:\d{1,2}\b", re.I
-)
-_NUMBERED = re.compile(r"\d{2}")
 #: forms of a board
 MODULE, CARD = "module", "card"
 
@@ -67,8 +62,8 @@ def as_written(text: str) -> str:
     Google's of slices ("16x v5e-256") otherwise; without what was asked of Slurm ("mi250:8"), where
     the accelerator is named beside."""
     plain = _COUNTED.sub("", vocabulary().accelerators.several.sub(r"\1", text))
-    named = _ASKED.sub(" ", plain)
-    plain = named if _NUMBERED.search(named) else plain
+    rest = vocabulary().accelerators.asked.sub(" ", plain)
+    plain = rest if first(vocabulary().accelerators.families, rest.lower()) else plain
     for read, written in vocabulary().accelerators.spellings.items():
         plain = re.sub(written.pattern, read, plain, flags=re.IGNORECASE)
     return plain

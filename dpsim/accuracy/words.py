@@ -53,6 +53,7 @@ class Family(Named):
 class AcceleratorWords:
     """Accelerators by name, and what stands in for one that isn't stated."""
 
+    asked: Words
     spellings: dict[str, Words]
     several: Words
     refused: dict[str, Words]
@@ -282,8 +283,8 @@ class TableWords:
     part_times: Words
     strong: Words
     counted_times: Words
+    other_units_of_time: Words
     aside: Words
-    of_run: Words
     samples: Texts
     short: dict[str, Text]
     rates: dict[str, str]
@@ -346,6 +347,7 @@ class Vocabulary:
     precision: tuple[KeyRule, ...]
     optimizer: tuple[KeyRule, ...]
     host: tuple[KeyRule, ...]
+    no_format: Words
     no_precision: Words
     few_bits: FewBitsWords
     tpus: Words

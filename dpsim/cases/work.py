@@ -18,9 +18,10 @@ from dpsim.core.dtypes import dtype_class, rest_of
 from dpsim.core.lean import dataclass
 from dpsim.core.many import Many, added, root, smaller
 from dpsim.core.record import Refused
+from dpsim.describe.compute import Compute
 from dpsim.describe.parallel import Parallel
 from dpsim.describe.scenario import Scenario
-from dpsim.describe.sections import Compute, made_up
+from dpsim.describe.sections import made_up
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import devices_with

@@ -173,7 +173,10 @@ class StepJudge:
         widths = {name: sd for name, sd in knobs(self.runs).items() if name != "host_s"}
         fast, slow = compute_range(self.runs[0], False)
         known = self.found is not None or measured_at(self.runs[0]) is not None
-        widths["compute"] = RUN_TO_RUN if known else math.log(slow / fast) / (2 * Z90)
+        reach = math.log(slow / fast) / 2
+        if self.runs[0].scenario.compute.typical:  # most of which is at the slow end
+            reach = math.log(slow)
+        widths["compute"] = RUN_TO_RUN if known else reach / Z90
         return tuple(widths), np.diag(list(widths.values()))
 
     @property

@@ -311,7 +311,8 @@ def _put(
     other = INSTEAD.get(path)
     if other is not None:
         here.pop(other.rpartition(".")[2], None)
-    other = _FOLLOWING.get(path)
+    # an accumulation of 1 counts as one that is left out
+    other = _FOLLOWING.get(path) if (path, value) != ("batch.accumulation", 1) else None
     if other is not None and other not in beside and here.get("global") is not None:
         here.pop(other.rpartition(".")[2], None)
 

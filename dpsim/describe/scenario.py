@@ -34,19 +34,11 @@ from dpsim.core.overrides import (
 from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, record
 from dpsim.describe.bundled import base_and_name, check_command, find
+from dpsim.describe.compute import Compute
 from dpsim.describe.convergence import Training
 from dpsim.describe.misplaced import elsewhere
 from dpsim.describe.parallel import Parallel
-from dpsim.describe.sections import (
-    Batch,
-    Calibrate,
-    Cluster,
-    Compute,
-    Host,
-    Input,
-    InputSource,
-    Startup,
-)
+from dpsim.describe.sections import Batch, Calibrate, Cluster, Host, Input, InputSource, Startup
 from dpsim.describe.sites import SiteEntry, SiteLink, whole_cluster
 from dpsim.describe.written import plain_data
 from dpsim.describe.written import to_data as to_data

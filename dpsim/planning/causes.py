@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsim.cases.case import Case
+from dpsim.cases.typical_code import compute_ends
 from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.dtypes import dtype_class
@@ -27,6 +28,8 @@ from dpsim.predict.point import Causes
 from dpsim.predict.programs import PROGRAM, apart, program_of
 from dpsim.predict.uncertainty import CHANGED, DEPARTURE, DOUBTED, OVERHEADS, SPLIT
 
+#: what is unsure of typical code: it is the same wherever it runs
+CODE = ("typical code",)
 #: what a factor is at least, whatever an interval says
 SMALLEST = 1e-3
 #: nodes of the quadrature over what a measurement leaves open
@@ -47,17 +50,29 @@ class Cause:
 
 @dataclass(frozen=True)
 class Factor:
-    """What `cause` does to one job of one candidate: the factors at its 5 % and 95 % points."""
+    """What `cause` does to one job of one candidate: the factors at its 5 % and 95 % points.
+
+    part  the factors there on the part of the job that the cause is of: the rest keeps its time,
+          and nothing is known of what lies farther out
+    """
 
     cause: Cause
     low: float
     high: float
+    part: tuple[float, float] | None = None
 
     def of(self, z: Array) -> Array:
         """The factor where the cause's standard normal number is `z`."""
-        low, high = np.log(max(self.low, SMALLEST)), np.log(max(self.high, SMALLEST))
+        z = z if self.part is None else np.clip(z, -Z90, Z90)
+        ends = self.part or (self.low, self.high)
+        low, high = (np.log(max(end, SMALLEST)) for end in ends)
         found: Array = np.exp(np.where(z < 0, -z * low, z * high) / Z90)
-        return found
+        if self.part is None:
+            return found
+        fast, slow = (
+            (o - 1.0) / (e - 1.0) for o, e in zip((self.low, self.high), ends, strict=True)
+        )
+        return 1.0 + (found - 1.0) * np.where(z < 0, fast, slow)
 
     def expected(self, known: Array | float, left: float) -> Array:
         """Its mean where all of its number is `known` but a share `left` of its standard deviation
@@ -74,10 +89,23 @@ class Factor:
 def factors(case: Case, ends: Causes, own: Sequence[str]) -> list[Factor]:
     """The factors of a job whose causes have `ends`; `own` names the job where nobody else shares
     a cause with it."""
+    found = apart(case, ends).items()
     return [
-        Factor(Cause(name, _about(case, name, own)), low, high)
-        for name, (low, high) in apart(case, ends).items()
-    ]
+        Factor(Cause(name, CODE if _is_code(case, name) else _about(case, name, own)), low, high,
+               _part(case, name))
+        for name, (low, high) in found
+    ]  # fmt: skip
+
+
+def _part(case: Case, name: str) -> tuple[float, float] | None:
+    """By what factors the part of a step may be off that the cause `name` is of, where these are so
+    large that the rest counts."""
+    return compute_ends() if _is_code(case, name) else None
+
+
+def _is_code(case: Case, name: str) -> bool:
+    """Whether the cause `name` is what nobody knows of typical code."""
+    return case.scenario.compute.typical and name == "compute (prior)"
 
 
 def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:

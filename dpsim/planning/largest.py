@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -144,6 +144,12 @@ def _next(bench: Bench, knob: Knob, value: int) -> int:
     return next(later, value + knob.step)
 
 
+def _last(fits: Callable[[int], bool], first: int, last: int) -> int | None:
+    """The last number that `fits`, of a few that need not get worse one after the other: where more
+    samples make one micro-batch, gradients need not wait for the next."""
+    return next((n for n in range(last, first - 1, -1) if fits(n)), None)
+
+
 def _most(bench: Bench, knob: Knob, extra: Change) -> tuple[int | None, str]:
     """The largest value that fits, and what else than memory ends it there, if anything does; None
     where not even the smallest fits."""
@@ -160,7 +166,7 @@ def _most(bench: Bench, knob: Knob, extra: Change) -> tuple[int | None, str]:
         values = _values(bench, knob, extra)
     except Refused as error:
         return None, str(error)
-    found = largest_whole(fits, 1, len(values))
+    found = (_last if _divides(bench, knob) else largest_whole)(fits, 1, len(values))
     if found is None:
         return None, said.get(1, "")
     end = f"its largest accepted value, {values[-1]:,}" if found == len(values) else ""
@@ -185,10 +191,11 @@ def _first(bench: Bench, knob: Knob, extra: Change) -> int:
 
 def _check_growth(bench: Bench, knob: Knob) -> None:
     """Refuse a knob that does not change memory, or with which it falls."""
-    values = _values(bench, knob, {})
-    last = values[-1] if _divides(bench, knob) else 8 * values[0]
-    small, large = (_use(bench, {knob.key: value}) for value in (values[0], last))
-    if small and large and values[0] < last and large.bytes <= small.bytes:
+    if _divides(bench, knob):
+        return
+    first = _values(bench, knob, {})[0]
+    small, large = (_use(bench, {knob.key: value}) for value in (first, 8 * first))
+    if small and large and large.bytes <= small.bytes:
         raise Refused(
             f"--largest {knob.key}: memory does not grow with it; ask --require fits --vary "
             f"{knob.key}"
@@ -216,10 +223,12 @@ def _under(trials: Trials, accepted: Sequence[int]) -> tuple[int | None, str]:
 
 
 def _nothing_fits(bench: Bench, knob: Knob, refused: str) -> NothingFits:
-    at = {knob.key: _values(bench, knob, {})[0]}
-    used = _use(bench, at)
-    if used is None:
+    few = _values(bench, knob, {}) if _divides(bench, knob) else _values(bench, knob, {})[:1]
+    tried = [(used, value) for value in few if (used := _use(bench, {knob.key: value}))]
+    if not tried:
         raise Refused(f"--largest {knob.key}: {refused}")
+    used, value = min(tried, key=lambda one: one[0].bytes)
+    at = {knob.key: value}
     beyond = used.bytes / (used.capacity or 1.0) - 1.0
     miss = Miss("fits", "memory_bytes", used.capacity, used.bytes, beyond)
     return NothingFits([miss], "memory", at, used, _raised(bench, knob, 0))
@@ -244,6 +253,8 @@ def _easier(bench: Bench, knob: Knob) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"recompute": "full"}, again
     if scenario.recompute == "none":
         yield {"recompute": "selective"}, "the attention of every layer once more"
+    if getattr(scenario.strategy, "no_sync", False):
+        yield {"strategy.no_sync": False}, "gradients reduced after every micro-batch"
     for lighter in scenario.strategy.lighter(split=not case.mesh.plain):
         if lighter.applies(case.mesh.holders):
             yield lighter.keys, lighter.cost

@@ -250,6 +250,11 @@ def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:
             f"{len(close)} of {len(answer.runners_up)} runners-up are no slower than the "
             "prediction can tell; measure them beside the first"
         )
+    if case.scenario.calibrate is not None:
+        notes.append(
+            "calibrated on the mesh of the scenario: beside the keys above, `calibrate` would take "
+            "the measured step as made with them; leave it out, or measure again"
+        )
     if answer.sure is None:
         notes.append("no mesh fits over the whole interval of its memory")
     return notes

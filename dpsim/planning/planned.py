@@ -90,12 +90,11 @@ def plan(
         texts(option, _texts(several))
     asked = (_texts(require), _texts(vary), deadline, budget, minimise, largest, keys)
     ask = question(*asked, choose)
-    given = taken(scenario)
-    loaded = given if choose is None else _of_any_mesh(given)
-    bench = bench_of(loaded, relative_to, given)
+    own = taken(scenario)
+    loaded = own if choose is None else _of_any_mesh(own)
+    bench = bench_of(loaded, relative_to, own)
     bench.tell = counted
-    finding = ask(bench, tell)
-    return Planned(finding, document(loaded, bench, finding))
+    return Planned(finding := ask(bench, tell), document(loaded, bench, finding))
 
 
 def _of_any_mesh(loaded: Loaded) -> Loaded:

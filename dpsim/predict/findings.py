@@ -58,7 +58,8 @@ def of_level(case: Case, scale: float) -> Iterator[CalibrationFinding]:
             fault, why = "full_memory", f"blocks of full memory, freed and asked for again, {why}"
         yield CalibrationFinding(
             fault, scale, f"calibrated compute is x {scale:.3g} of modelled, and for 19 of 20 "
-            f"published runs no more than x {high:.2g}: {why}, or another device, dtype or batch",
+            f"published runs no more than x {high:.2g}: {why}, another device, dtype or batch, or "
+            "code that nobody tuned",
         )  # fmt: skip
 
 

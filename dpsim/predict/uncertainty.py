@@ -241,18 +241,19 @@ def _told(causes: Causes, fitted: Causes | None) -> Causes:
 
 def _whole(causes: Causes, case: Case, time: float) -> Causes:
     """`causes` of an uncalibrated step, as wide together as whole steps were found to be: drawn in
-    where they reach farther, and with its overheads for the rest; of typical code, whose level is
-    of compute, as they are."""
-    if _COMPUTE not in causes or case.scenario.compute.code == "typical":
+    where they reach farther, and with its overheads for the rest; the compute of typical code
+    reaches as far as it does, and all else as in steps of tuned code."""
+    if _COMPUTE not in causes:
         return causes
     found, others = dict(causes), [name for name in causes if name != _COMPUTE]
-    rest = [1.0, 1.0]
+    rest, typical = [1.0, 1.0], case.scenario.compute.typical
     for side, end in enumerate(step_range(case, time)):
         logs = {name: math.log(max(found[name][side], _LEAST)) for name in causes}
-        compute, whole = min(abs(logs[_COMPUTE]), abs(math.log(end))), abs(math.log(end))
+        whole = abs(math.log(end))
+        compute = 0.0 if typical else min(abs(logs[_COMPUTE]), whole)
         room = math.sqrt(max(whole**2 - compute**2, 0.0))
         reach = math.hypot(*(logs[name] for name in others))
-        drawn = {_COMPUTE: math.copysign(compute, math.log(end))}
+        drawn = {} if typical else {_COMPUTE: math.copysign(compute, math.log(end))}
         if reach > room:
             drawn |= {name: logs[name] * room / reach for name in others}
         for name, log in drawn.items():

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from dpsim.cases.case import Case
-from dpsim.cases.typical_code import LEVEL, ends
+from dpsim.cases.typical_code import FASTEST, LEVEL, SLOWEST, SOURCES
 
-#: sources of training runs that were read when all was learned (A25): how many there are, how many
-#: times as long as predicted their steps take in the median and in a quarter, and how many runs
-#: intervals hold
+#: of the same sources, how many times as long as predicted the steps of a quarter take at least,
+#: and how many of their runs the intervals of tuned code hold (A103)
+QUARTER, HELD = 2.2, "58 %"
 NOT_CALIBRATED = (
     "not calibrated: compute and its interval are those of tuned code, and others' code is slower "
-    "(of 84 sources that nobody had looked at, steps took 1.3 times as long as predicted in the "
-    "median and 2.2 times in a quarter, and intervals held 58 % of the runs); see `calibrate:`, "
-    "or --set compute.code=typical, which predicts for such code"
+    f"(of {SOURCES} sources that nobody had looked at, steps took {LEVEL:.1f} times as long as "
+    f"predicted in the median and more than {QUARTER} times in a quarter, and intervals held "
+    f"{HELD} of the runs); see `calibrate:`, or --set compute.code=typical, which predicts for "
+    "such code"
 )
 TYPICAL = (
-    f"not calibrated: compute is that of typical code, {LEVEL} times tuned code's (of 84 sources "
-    "that nobody had looked at, in the median), and its interval holds 90 % of such sources, which "
-    f"are x {ends()[0]:.2g} to {ends()[1]:.2g} of that; one measured step makes it narrow: see "
-    "`calibrate:`"
+    f"not calibrated: compute is that of typical code, {LEVEL} times tuned code's (so long took "
+    f"whole steps in the median of {SOURCES} sources that nobody had looked at, and {FASTEST} to "
+    f"{SLOWEST} times in nine of ten); exchanges are as modelled; one measured step makes the "
+    "interval narrow: see `calibrate:`"
 )
+_OF = {NOT_CALIBRATED: " of tuned code", TYPICAL: " of typical code"}
 
 
-def said_of(case: Case) -> str:
-    """The warning of an uncalibrated `case`."""
-    return TYPICAL if case.scenario.compute.code == "typical" else NOT_CALIBRATED
+def said_of(cases: Iterable[Case]) -> Iterator[str]:
+    """The warning of each kind of code that uncalibrated `cases` have."""
+    kinds = dict.fromkeys(one.scenario.compute.typical for one in cases)
+    yield from (TYPICAL if typical else NOT_CALIBRATED for typical in kinds)
 
 
 def whose(warnings: Collection[str]) -> str:
-    """Whose code intervals are of, by an answer's `warnings`; "" where a step was measured."""
-    if TYPICAL in warnings:
-        return " of typical code"
-    return " of tuned code" if NOT_CALIBRATED in warnings else ""
+    """Whose code all intervals are of, by an answer's `warnings`; "" where a step was measured, or
+    where some are of one and some of the other."""
+    found = [of for said, of in _OF.items() if said in warnings]
+    return found[0] if len(found) == 1 else ""

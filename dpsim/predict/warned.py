@@ -78,7 +78,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
 def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator[str]:
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
-        yield said_of(first)
+        yield from said_of(good or [first])
         if (said := found_of_experts(first)) is not None:
             yield said
         yield from of_kernels(first)

@@ -232,8 +232,6 @@ def overhead(case: Case, seconds: float) -> float:
 
 def step_range(case: Case, seconds: float) -> tuple[float, float]:
     """By what factors an uncalibrated step of `seconds` may be off, all causes together."""
-    if case.scenario.compute.code == "typical":
-        return typical_code.ends()
     known = {"any": 1.0, "overhead": overhead(case, seconds), "newer": float(newer(case))}
     fast, slow = (
         math.exp(
@@ -257,6 +255,8 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
     longer than a rank's compute would be."""
     if calibrated:
         return 1.0 / width("run.fast"), width("run.slow")
+    if case.scenario.compute.typical:
+        return typical_code.compute_ends()
     return step_range(case, case.batches.step_seconds / case.compute_scale)
 
 

@@ -18,7 +18,7 @@ from dpsim.accuracy.words import vocabulary
 #: columns that say what was run, and where; the rest of the schema is read by nobody
 READ = frozenset(
     (
-        "row_id", "series_id", "role", "quality", "source_id", "source_repo",
+        "row_id", "series_id", "role", "scaling", "quality", "source_id", "source_repo",
         "source_commit_date", "data_date", "model", "params_m", "task", "padding", "framework",
         "strategy", "strategy_detail", "precision", "accelerator", "gpus_per_node", "nodes",
         "total_gpus", "intra_node", "inter_node", "inter_gbits_s_per_node", "batch_per_gpu",
@@ -29,9 +29,9 @@ READ = frozenset(
     )
 )  # fmt: skip
 #: of the schema, what tells where a figure is from, and how sure it is
-_BESIDE = re.compile(
-    r"source_\w+|\w+_src|license|scaling|fabric_status|value_kind|mfu_pct|intra_gbytes_s"
-)
+_BESIDE = re.compile(r"source_\w+|\w+_src|license|fabric_status|value_kind|mfu_pct|intra_gbytes_s")
+#: thousands and millions of what a time is of
+MANY = {"": 1.0, "k": 1e3, "m": 1e6}
 #: how a column of steps' times begins; another time may be that of a whole run
 _STEP = re.compile(r"(?:step|iteration) ?time\b")
 #: how alike the spelling of a column is to one that may be meant
@@ -156,10 +156,10 @@ def plain_unit(text: str) -> str:
     ('s/step', 'samples/s/gpu')
     """
     words = vocabulary().tables
-    if aside := words.aside.search(text.lower()):
-        told = plain_unit(text[: aside.start()])
-        kept = told in words.times and words.of_run.search(aside[0])
-        return f"{told}/run" if kept else told if _is_unit(told) else text
+    if found := words.aside.fullmatch(text.strip().lower()):
+        of_a_gpu, own = found["per_gpu"], plain_unit(found["unit"])
+        own = f"{own}/gpu" if of_a_gpu and not is_time(own) else own
+        return own if _is_unit(own) and not (of_a_gpu and is_time(own)) else text
     plain = re.sub(r"(?<=[a-z])[_-](?=[a-z])", " ", text.strip().lower())
     low = re.sub(r"\s*(?:/|\bper\b)\s*", "/", plain)
     low = re.sub(r"(?<=/)sec(?:ond)?s?(?=/|$)", "s", low)
@@ -175,24 +175,33 @@ def _is_unit(text: str) -> bool:
 
 
 def is_time(unit: str) -> bool:
-    """Whether `unit` is one of times: of a step, of a whole run, or of so many samples."""
+    """Whether `unit` is one of times: of a step, of a whole run, or of whatever it says."""
     words = vocabulary().tables
     told = unit in words.times or unit in words.run_times
-    return told or bool(words.part_times.search(unit.lower())) or bool(counted(unit)[1])
+    return told or bool(words.other_units_of_time.match(unit.lower()))
 
 
-def counted(unit: str) -> tuple[str, str]:
-    """The time that `unit` is, and what it is of where it counts that.
+class CountedTime(NamedTuple):
+    """A time of so many things: its unit, how many, and what they are."""
 
-    >>> counted("s/100 batches"), counted("s/kimg"), counted("s/step")
-    (('s', 'time for 100 batches'), ('s', 'time for 1k img'), ('s/step', ''))
+    unit: str
+    many: float
+    what: str
+
+
+def counted(unit: str) -> CountedTime | None:
+    """What `unit` is a time of, where it counts that; None where it doesn't.
+
+    >>> counted("s/100 batches"), counted("s/kimg").many, counted("ms/batch")
+    (CountedTime(unit='s', many=100.0, what='batches'), 1000.0, None)
     """
-    words = vocabulary().tables
-    found = words.counted_times.fullmatch(unit.lower())
-    if not found or unit in words.times:
-        return unit, ""
-    many = f"{found['count'] or 1}{found['many'] or ''}"
-    return found["time"], f"time for {many} {found['what']}"
+    found = vocabulary().tables.counted_times.fullmatch(unit.lower())
+    if not found:
+        return None
+    count = (
+        float((found["count"] or "1").replace(",", "")) * MANY[found["many"] or found["more"] or ""]
+    )
+    return CountedTime(found["time"], count, found["what"])
 
 
 def _unit_in(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dpsim.accuracy.training.columns import counted, is_time
+from dpsim.accuracy.training.columns import MANY, counted, is_time
 from dpsim.accuracy.training.execution import AGAIN, rate_has_again
 from dpsim.accuracy.training.table import AGREE, TrainingRow
 from dpsim.accuracy.words import vocabulary
@@ -15,8 +15,6 @@ from dpsim.core.record import Refused
 #: share of their peak below which a rate of FLOP is not that of all devices: who publishes FLOP/s
 #: has more
 _IDLE = 0.1
-#: thousands and millions of what a time is of
-_MANY = {"": 1.0, "k": 1e3, "m": 1e6}
 #: tokens of the shortest and the longest sequence that a step may tell
 _LENGTHS = (16, 4_194_304)
 
@@ -27,9 +25,9 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     Raises Refused where nothing was measured, and where a rate is not that of the step time.
     """
     words = vocabulary().tables
-    given, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
-    (unit, of), timed = counted(given), is_time(given)
-    metric = of or row.text("metric").lower()
+    unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
+    timed, of = is_time(unit), counted(unit)
+    metric = row.text("metric").lower()
     if unit in words.times and not step and _of_other(metric):
         raise Refused(
             f"metric: {row.text('metric')[:60]!r} is no time of a step; step_time_s, or a rate in "
@@ -39,7 +37,7 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
         _check_global(row, value, unit)
     if step and step > 0:
         if value and unit in words.times:
-            _check_time(value / (_steps_of(of, case) if of else 1.0), unit, step)
+            _check_time(value, unit, step)
         elif value and not timed:
             _check_rate(row, case, value, step)
         return step, timed or value is None
@@ -47,6 +45,8 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
         raise Refused("value: is empty" if value is None else "value: 0 is no measurement")
     if unit in words.times:
         return value * words.times[unit] / _steps_of(metric, case), True
+    if of is not None:
+        return value * words.times[of.unit] / _steps_in(of.many, of.what, case), True
     return case.global_batch / _samples_per_second(row, case, value, unit), False
 
 
@@ -54,10 +54,10 @@ def _of_other(metric: str) -> bool:
     """Whether a time that `metric` tells of is of a whole run, of a part of a step, or of one
     sample, of a GPU's or of all."""
     words = vocabulary().tables
-    counted = words.time_of.search(metric)
-    if counted:
-        steps = _things(counted["what"]) in words.steps
-        return not steps and not counted["count"]
+    found = words.time_of.search(metric)
+    if found:
+        steps = _things(found["what"]) in words.steps
+        return not steps and not found["count"]
     whole = words.other_times.search(metric) and not words.of_step.search(metric)
     return bool(whole or words.part_of_step.search(metric))
 
@@ -69,11 +69,16 @@ def _steps_of(metric: str, case: Case) -> float:
     found = words.time_of.search(metric)
     if not found:
         return 1.0
-    count = float((found["count"] or "1").replace(",", "")) * _MANY[found["many"] or ""]
-    what = _things(found["what"])
-    if what in words.steps:
+    count = float((found["count"] or "1").replace(",", "")) * MANY[found["many"] or ""]
+    return _steps_in(count, found["what"], case)
+
+
+def _steps_in(count: float, what: str, case: Case) -> float:
+    """How many steps of `case` so many samples, tokens or steps are."""
+    things = _things(what)
+    if things in (*vocabulary().tables.steps, "batches"):
         return count
-    return count / case.global_batch / (case.model.tokens if what == "tokens" else 1.0)
+    return count / case.global_batch / (case.model.tokens if things == "tokens" else 1.0)
 
 
 def _check_global(row: TrainingRow, value: float, unit: str) -> None:

@@ -41,10 +41,6 @@ def is_rate(column: str, cells: Mapping[str, str]) -> bool:
     return rate or column == "throughput_global"
 
 
-#: what is not stated, and words behind that name no format
-_NOT_STATED = re.compile(r"(not (?:stated|logged|given))\b\s*[^0-9]*", re.IGNORECASE)
-
-
 def plain_length(text: str) -> str:
     """The tokens of the longest sequence, where `text` says that others are shorter; "" where it
     says that all differ, or counts no tokens.
@@ -64,11 +60,11 @@ def plain_length(text: str) -> str:
 def plain_precision(text: str) -> str:
     """`text` without what stands behind the words that it is not stated.
 
-    >>> plain_precision("not stated (nanoGPT default)"), plain_precision("not stated (bf16 in use)")
-    ('not stated', 'not stated (bf16 in use)')
+    >>> plain_precision("not stated (nanoGPT default)"), plain_precision("not stated (AMP)")
+    ('not stated', 'not stated (AMP)')
     """
-    found = _NOT_STATED.fullmatch(text.strip())
-    return found[1] if found else text
+    found = vocabulary().no_format.fullmatch(text.strip().lower())
+    return found["said"] if found else text
 
 
 #: how cells of these columns are told plainly

@@ -6,8 +6,10 @@ from __future__ import annotations
 from dpsim.accuracy.training.batches import assumed_batch
 from dpsim.accuracy.training.measured import counts_one_gpu
 from dpsim.accuracy.training.scenarios import MeasuredCase, padded
+from dpsim.accuracy.training.table import AGREE
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
+from dpsim.machines.devices import Device
 from dpsim.predict.peak import FASTER, check_possible
 
 _NO_BATCH = (
@@ -15,7 +17,50 @@ _NO_BATCH = (
 )
 
 
-def require_below_peak(here: MeasuredCase) -> None:
+def require_possible(here: MeasuredCase, base: MeasuredCase | None) -> None:
+    """Raise Refused where a row was measured on another device than the row `base` that its series
+    is calibrated on, where both are said to have one global batch and do not, and where it is
+    faster than its device multiplies."""
+    _require_one_device(here, base)
+    _require_one_batch(here, base)
+    _require_below_peak(here)
+
+
+def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
+    """Refuse a level of compute that another device was measured for."""
+    if base is None or _alike(here.case.device, base.case.device):
+        return
+    own, other = (device.name if device else "" for device in (here.case.device, base.case.device))
+    raise Refused(
+        f"its calibration row ran on {other}, which says nothing of the compute of {own}; a "
+        "series is of one accelerator",
+        ("accelerator",),
+    )
+
+
+def _alike(one: Device | None, other: Device | None) -> bool:
+    """Whether two boards have one chip: the same generation and peaks (A100 of 40 and 80 GB)."""
+    if one is None or other is None or one.name == other.name:
+        return one is other or bool(one and other)
+    return one.generation == other.generation and one.peak == other.peak
+
+
+def _require_one_batch(here: MeasuredCase, base: MeasuredCase | None) -> None:
+    """Refuse micro-batches of strong scaling of which nobody says how many there are: a rank's
+    samples are then another number at every count."""
+    strong = vocabulary().tables.strong.search(here.row.text("scaling").lower())
+    if base is None or not strong or here.row.get("global_batch"):
+        return
+    own, other = (one.case.global_batch for one in (here, base))
+    if abs(own / other - 1.0) > AGREE:
+        raise Refused(
+            f"scaling is strong, and {own:,.0f} samples a step follow from batch_per_gpu where "
+            f"{other:,.0f} do in its calibration row: global_batch or grad_accum would tell",
+            ("batch_per_gpu",),
+        )
+
+
+def _require_below_peak(here: MeasuredCase) -> None:
     """Raise Refused where `here` is faster than its device multiplies: a stand-in's work is not
     known, and of padded texts a part may be left out."""
     if here.stand_in:

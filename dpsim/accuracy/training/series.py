@@ -17,16 +17,14 @@ from dpsim.accuracy.training import alike
 from dpsim.accuracy.training.baselines import baselines, linear
 from dpsim.accuracy.training.experts import apart
 from dpsim.accuracy.training.feeds import assumes_time
-from dpsim.accuracy.training.possible import explained, is_possible, require_below_peak
+from dpsim.accuracy.training.possible import explained, is_possible, require_possible
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.training.unscored import unscored
-from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate, made_up
-from dpsim.machines.devices import Device
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.level import BeyondLoader, Level
@@ -256,50 +254,6 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     ends = (min(bounds.low or time * 1e-3, time), max(bounds.high, time))
     limit = bottleneck(case, played)
     return PlayedReading(reading, here, base, time, ends, limit, played.reason == shortened.NOTE)
-
-
-def _alike(one: Device | None, other: Device | None) -> bool:
-    """Whether two boards have one chip: the same generation and peaks (A100 of 40 and 80 GB)."""
-    if one is None or other is None or one.name == other.name:
-        return one is other or bool(one and other)
-    return one.generation == other.generation and one.peak == other.peak
-
-
-def require_possible(here: MeasuredCase, base: MeasuredCase | None) -> None:
-    """Raise Refused where a row was measured on another device than the row that its series is
-    calibrated on, where both are said to have one global batch and do not, and where it is faster
-    than its device multiplies."""
-    _require_one_device(here, base)
-    _require_one_batch(here, base)
-    require_below_peak(here)
-
-
-def _require_one_device(here: MeasuredCase, base: MeasuredCase | None) -> None:
-    """Refuse a level of compute that another device was measured for."""
-    if base is None or _alike(here.case.device, base.case.device):
-        return
-    own, other = (device.name if device else "" for device in (here.case.device, base.case.device))
-    raise Refused(
-        f"its calibration row ran on {other}, which says nothing of the compute of {own}; a "
-        "series is of one accelerator",
-        ("accelerator",),
-    )
-
-
-def _require_one_batch(here: MeasuredCase, base: MeasuredCase | None) -> None:
-    """Refuse micro-batches of strong scaling of which nobody says how many there are: a rank's
-    samples are then another number at every count."""
-    if base is None or not vocabulary().tables.strong.search(here.row.text("scaling").lower()):
-        return
-    if any(here.row.get(column) for column in ("global_batch", "grad_accum")):
-        return
-    own, other = (round(one.case.global_batch) for one in (here, base))
-    if own != other:
-        raise Refused(
-            f"scaling is strong, and {own:,} samples a step follow from batch_per_gpu where "
-            f"{other:,} do in its calibration row: global_batch or grad_accum would tell",
-            ("batch_per_gpu",),
-        )
 
 
 def _predicted(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:

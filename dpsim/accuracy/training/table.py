@@ -233,11 +233,11 @@ def _row(number: int, found: csvfile.Row, read: MeasuredColumns, grouped: bool) 
     """The row; `grouped`: whether a comma of its rates can separate thousands alone."""
     given = dict(zip(read.names, found.padded, strict=True))
     cells = read.of_row(given)
-    cells |= {name: plain(cells[name]) for name, plain in PLAIN.items() if cells.get(name)}
     numbers: dict[str, float] = {}
     # nobody knows which cell is whose, or there is too much to look for words in
     if fault := found.miscounted or _too_long(cells):
         return TrainingRow(number, found.line, cells, numbers, fault)
+    cells |= {name: plain(cells[name]) for name, plain in PLAIN.items() if cells.get(name)}
     for column in NUMBERS:
         if text := cells.get(column, "").strip():
             try:
