@@ -263,3 +263,18 @@ def test_rings_of_neighbours_hardly_collide(cli: Cli) -> None:
         assert code == 0
         times.add(json.loads(out)["groups"][0]["lines"][0]["time_s"])
     assert len(times) == 1
+
+
+def test_a_step_that_tcp_connections_hold_says_so() -> None:
+    """Two connections a NIC carry less than 100 Gbit/s, and eight a channel all of it."""
+    thin = ["sweep=null", "cluster.nodes=4", "cluster.inter_node_kind=ethernet"]
+    wide = [*thin, "cluster.nics_per_node=2", "cluster.inter_node_bandwidth=100 Gbit/s"]
+    more = [*wide, "collective={backend: nccl, sockets: 8}"]
+    told = [
+        any(
+            "TCP connections hold exchanges" in text
+            for text in predict(read("llama3-8b-h100", sets)).warnings
+        )
+        for sets in (wide, more, ["sweep=null", "cluster.nodes=4"])
+    ]
+    assert told == [True, False, False]

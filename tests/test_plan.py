@@ -474,7 +474,7 @@ def test_the_largest_micro_batch_of_a_global_batch_divides_it() -> None:
 
 
 def test_a_micro_batch_that_leaves_no_gradients_waiting_may_be_the_largest_that_fits() -> None:
-    """With one micro-batch FSDP keeps no unsharded gradients: 8 needs less than 1, and none fits."""
+    """One micro-batch leaves no unsharded gradients: 8 needs less than 1, and none fits."""
     data = {
         "model": {"huggingface": "llama-3-70b.json", "sequence_length": 8192},
         "cluster": {"machine": "dgx-h100", "nodes": 16},

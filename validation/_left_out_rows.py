@@ -156,7 +156,8 @@ def _predicted(row: TrainingRow, anchors: Anchors) -> Known:
         usual = usual or (anchor, here, case, played)
         # a rate of another batch is another time
         time = played.step_time * usual[1].step_time / here.step_time
-        parts.append(MixturePart(reading.weight, time, time * 0.9, time * 1.1))
+        weight = reading.weight * anchor.likely
+        parts.append(MixturePart(weight, time, time * 0.9, time * 1.1))
     if usual is None:
         raise Refused(failure)
     return {**_known(*usual, mixture.point(parts)), "readings": _apart(parts)}

@@ -9,15 +9,13 @@ from dpsim.core.units import show
 from dpsim.planning.bench import Bench
 from dpsim.planning.knobs import SAID, Knob
 from dpsim.planning.trials import BANDWIDTH
+from dpsim.predict.connections import SOCKETS
 from dpsim.predict.point import Failed, Point
 
 #: the share of a step below which a change of it is none
 SAME = 1e-3
 #: values that make a stretch: two may be one by chance, or next to an edge
 _FEWEST = 3
-#: TCP connections per channel that are tried where these may be what holds the step: as many as
-#: the widest of NCCL's own settings have
-_SOCKETS = 8
 
 
 def flat(bench: Bench, knob: Knob, points: Mapping[float, Point | Failed]) -> Iterator[str]:
@@ -42,11 +40,11 @@ def _held_by_connections(bench: Bench, knob: Knob, value: float, step: float) ->
     backend = bench.case().transport.backend if knob.key == BANDWIDTH else None
     if backend is None or name_of(backend) != "nccl":
         return ""
-    more = {"collective.backend": "nccl", "collective.sockets": _SOCKETS}
+    more = {"collective.backend": "nccl", "collective.sockets": SOCKETS}
     tried = bench.point({knob.key: knob.setting(knob.text(value)), **more})
     if isinstance(tried, Failed) or tried.step_time_s > (1 - SAME) * step:
         return ""
     return (
-        f": a TCP connection carries no more; with collective.sockets: {_SOCKETS} "
+        f": a TCP connection carries no more; with collective.sockets: {SOCKETS} "
         f"(NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD) it takes {show(tried.step_time_s, 's')}"
     )
