@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: bars that can be told apart
 MOST_BARS = 24
 _DASHED: Any = (0, (5, 3))
+#: by how much the ends of a step's interval differ before its level is worth telling
+_SURE = 1.1
 
 
 def make_figure(answer: Answer) -> Figure:
@@ -153,7 +155,16 @@ def _axes(above: Axes, below: Axes, base: Point, counts: list[int]) -> None:
     rate: Any = base.throughput_per_s
     right = above.secondary_yaxis("right", functions=(lambda v: v * rate, lambda v: v / rate))
     figures.tick(right.yaxis, _round_ticks(*(v * rate for v in above.get_ylim())))
-    right.set_ylabel(f"throughput [{brief(base.throughput_unit, 20)}]")
+    right.set_ylabel(f"throughput [{brief(base.throughput_unit, 20)}]{_level(base)}")
+
+
+def _level(base: Point) -> str:
+    """How unsure the throughput of all points together is, of which the band of speed-ups has
+    nothing; "" where it is sure."""
+    step, found = base.step_time_s, base.interval
+    if not 0 < found.low < found.high or found.high < _SURE * found.low:
+        return ""
+    return f", its level x {step / found.high:.2g} to {step / found.low:.2g} (90 %)"
 
 
 def _round_ticks(low: float, high: float) -> list[float]:
