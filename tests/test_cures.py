@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import load
+from dpsim.describe.scenario import load, read
 from dpsim.describe.uneven import disjoint, proportional, ranks_of
 from dpsim.predict.cures import slowest_node, with_spares, without_ranks
 from dpsim.predict.explain import explain, what_if
@@ -353,3 +353,17 @@ def test_an_explanation_names_the_cures() -> None:
     made = predict(load({**TOY, "variability": {"slow_ranks": {1: 1.5}}}, Path(), "test"))
     names = [c["change"] for c in explain(made)["points"][0]["what_if"]]
     assert {"without the slowest rank", "samples by speed", "1 spare rank"} <= set(names)
+
+
+def test_sharding_within_a_node_is_told_where_it_fits_and_is_faster() -> None:
+    """Over 10 Gbit/s gathers are best kept inside a node; of 70 B parameters a node has no room."""
+    thin = ["sweep=null", "cluster.nodes=2", "cluster.inter_node_bandwidth=10 Gbit/s"]
+    name = "strategy.shard: 8, of a node"
+    gains = {}
+    for model in ("llama-3-8b", "llama-3-70b"):
+        loaded = read("llama3-8b-h100", [*thin, f"model.huggingface={model}.json"])
+        case = Case(loaded.points[0], loaded.base)
+        now = play(case).step_time
+        gains[model] = {one.change: one.step_time_s / now for one in what_if(case, now)}
+    assert gains["llama-3-8b"][name] < 0.7
+    assert name not in gains["llama-3-70b"]

@@ -250,6 +250,12 @@ def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:
             f"{len(close)} of {len(answer.runners_up)} runners-up are no slower than the "
             "prediction can tell; measure them beside the first"
         )
+    strategy = case.scenario.strategy
+    if answer.searched.too_large and strategy.sharded and getattr(strategy, "no_sync", False):
+        notes.append(
+            "unsharded gradients wait for the last micro-batch (no_sync): with --set "
+            "strategy.no_sync=false more meshes have room"
+        )
     if case.scenario.calibrate is not None:
         notes.append(
             "calibrated on the mesh of the scenario: beside the keys above, `calibrate` would take "
