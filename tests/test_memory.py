@@ -35,7 +35,7 @@ from dpsim.models.transformer_layers import Block, attention, mlp
 from dpsim.planning.bench import bench_of
 from dpsim.planning.knobs import knob_of
 from dpsim.planning.largest import _easier
-from dpsim.predict.advice import advice
+from dpsim.predict.advice import _first_that_fits, _together, advice
 from dpsim.predict.findings import of_level
 from dpsim.predict.memory import _stage_memory, crowded, memory_of
 from dpsim.predict.prediction import predict
@@ -893,3 +893,21 @@ def test_what_torch_makes_of_a_split_backward_is_told(
     said = [text for text in predict(load(data, Path(), "")).warnings if "torch's" in text]
     assert bool(said) == bool(told)
     assert all(told in text for text in said)
+
+
+def test_three_changes_are_advised_where_no_two_are_enough() -> None:
+    """70 B parameters on 128 H100 with 8 sequences of 8,192 tokens at once: 2.6 TB."""
+    data = {
+        "model": {"huggingface": "llama-3-70b.json", "sequence_length": 8192},
+        "cluster": {"machine": "dgx-h100", "nodes": 16},
+        "strategy": {"kind": "fsdp"},
+        "batch": {"global": 1024},
+        "precision": {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"},
+    }
+    case = Case(load(data, Path(), "large").points[0], Path())
+    found = _first_that_fits(case, _together(case))
+    assert found is not None
+    assert found[0].name == (
+        "recompute: full and batch.accumulation: 4 and strategy.no_sync: false"
+    )
+    assert found[1].fits == "yes"

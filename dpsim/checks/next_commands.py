@@ -144,7 +144,7 @@ def _of(name: str, found: StepCheck, asked: AskedCheck) -> list[str]:
         "p2p_off": [
             "nvidia-smi topo -m",
             "nvidia-smi topo -p2p r",
-            f"all_reduce_perf -g {inside} -b 1M -e 1G -f 2 > nccl.txt",
+            f"mpirun -np {inside} all_reduce_perf -g 1 -b 1M -e 1G -f 2 > nccl.txt",
             f"dpsim check-nccl nccl.txt --cluster {machine} --ranks {inside} --nodes 1",
         ],
         "wrong_nic": ["NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET python train.py", *across],

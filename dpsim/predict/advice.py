@@ -17,7 +17,7 @@ from dpsim.predict.document import to_json
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import estimate, play
 from dpsim.predict.prediction import Prediction
-from dpsim.predict.savings import ELSE, SAVINGS, Saving
+from dpsim.predict.savings import ELSE, SAVINGS, TOGETHER, Saving
 
 #: changes that are advised at most; the rest are further pairs
 MOST = 8
@@ -49,8 +49,8 @@ def unfit(prediction: Prediction) -> tuple[Case, MemoryUse] | None:
 
 def advice(case: Case, used: MemoryUse) -> tuple[Advice, ...]:
     """Changes of the scenario with which `case` fits: single ones first, then pairs of changes
-    of which neither is enough alone, then more devices and other models.  Empty where it fits
-    already or nothing tried helps."""
+    of which neither is enough alone, where none is `TOGETHER`, then more devices and other models.
+    Empty where it fits already or nothing tried helps."""
     if used.fits not in UNFIT:
         return ()
     single = {saving: _first_that_fits(case, saving(case)) for saving in SAVINGS}
@@ -62,6 +62,8 @@ def advice(case: Case, used: MemoryUse) -> tuple[Advice, ...]:
             break
         fitting = _first_that_fits(case, _both(case, first, second))
         found += [fitting] if fitting else []
+    if not found and (fitting := _first_that_fits(case, _together(case))):
+        found = [fitting]
     found = [*found[: MOST - len(last)], *last]
     pace = _pace(case)
     return tuple(_advice(case, pace, *fitting) for fitting in found)
@@ -107,6 +109,12 @@ def _check_compiles(case: Case) -> None:
         _ = case.acts
         case = with_micro_batches(case, short)
     _ = case.programs.asked
+
+
+def _together(case: Case) -> Iterator[Variant]:
+    """Three changes of which no two are enough."""
+    first, second, third = TOGETHER
+    return _both(case, lambda own: _both(own, first, second), third)
 
 
 def _both(case: Case, first: Saving, second: Saving) -> Iterator[Variant]:

@@ -344,5 +344,7 @@ SAVINGS: tuple[Saving, ...] = (
     _narrow_parameters,
     _pure_16_bit,
 )
+#: what keeps least together: all in forward again, small micro-batches, and no gradients waiting
+TOGETHER: tuple[Saving, Saving, Saving] = (_recompute, _smaller_batch, _each_reduced)
 #: what else there is: more devices, another model
 ELSE: tuple[Saving, ...] = (_more_ranks, _smaller_model)
