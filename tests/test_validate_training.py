@@ -2819,3 +2819,15 @@ def test_a_precision_that_is_not_stated_may_say_whose_default_it_is(tmp_path: Pa
     assert bare == told
     assert amp["compute"] == "fp16"
     assert denied == plain
+
+
+def test_a_reading_with_a_level_that_hardly_any_series_has_counts_for_less(tmp_path: Path) -> None:
+    """BERT of unknown length: as 128 tokens its calibration row would be 7 times too slow."""
+    head = (*HEAD, "framework", "strategy", "series_id")
+    rows = [
+        ("BERT-base", "V100-SXM2-16GB", 8, gpus, 32, "FP16", ms, "ms", "PyTorch", "DDP", "one")
+        for gpus, ms in ((1, 260), (4, 278))
+    ]
+    _, found = validated_training(write(tmp_path / "t.csv", rows, head)).outcomes
+    assert found.low is not None
+    assert found.low > 230  # with both as likely as they were it is 67
