@@ -367,3 +367,6 @@ def test_sharding_within_a_node_is_told_where_it_fits_and_is_faster() -> None:
         gains[model] = {one.change: one.step_time_s / now for one in what_if(case, now)}
     assert gains["llama-3-8b"][name] < 0.7
     assert name not in gains["llama-3-70b"]
+    part = read("llama3-8b-h100", ["sweep=null", "cluster={machine: dgx-h100, ranks: 12}"])
+    case = Case(part.points[0], part.base)
+    assert name not in {one.change for one in what_if(case, play(case).step_time)}

@@ -185,7 +185,7 @@ def test_a_mesh_is_chosen_where_the_scenarios_own_does_not_divide_the_batch() ->
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"largest": "batch.per_device"}, "divisors alone are accepted"),
+        ({"largest": "batch.global"}, "divisors alone are accepted"),
         ({"tune": "batch.accumulation"}, "follows from batch.global and batch.per_device"),
     ],
 )

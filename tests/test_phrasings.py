@@ -250,7 +250,7 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("RTX 4090D", 8, "", "nearest is rtx4090"),
     ("RTX 4090 Laptop", 1, "", "laptops"),
     ("RTX PRO 6000 Blackwell Max-Q", 4, "", "Max-Q"),
-    ("RTX 3090 Ti", 2, "", "nearest is rtx3090"),
+    ("RTX 3090 Ti (RTX 4090)", 2, "", "names several accelerators"),
     ("RTX 5090 D", 8, "", "nearest is rtx5090"),
     ("H100 CNX", 8, "", "nearest is h100-pcie"),
     ("H100 SXM 70GB", 8, "", "nearest are .*h100-sxm-96gb"),

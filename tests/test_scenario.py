@@ -317,18 +317,18 @@ def test_a_version_needs_no_quotes_on_the_command_line() -> None:
     [
         ({"global": 64, "accumulation": 8}, "batch.per_device=2", {"global": 64, "per_device": 2}),
         (
-            {"global": 64, "per_device": 2},
-            "batch.accumulation=4",
-            {"global": 64, "accumulation": 4},
-        ),
-        (
             {"per_device": 2, "accumulation": 8},
             "batch.per_device=4",
             {"per_device": 4, "accumulation": 8},
         ),
+        (
+            {"global": 64, "per_device": 2},
+            "batch.accumulation=1",
+            {"global": 64, "per_device": 2, "accumulation": 1},
+        ),
     ],
 )
-def test_of_a_global_batch_the_micro_batch_and_their_number_follow_from_each_other(
+def test_of_a_global_batch_the_number_of_micro_batches_follows_from_their_size(
     own: dict[str, int], text: str, left: dict[str, int]
 ) -> None:
     data: dict[str, Any] = {"batch": own}

@@ -807,6 +807,7 @@ def test_deepspeeds_step_in_half_precision_takes_what_its_authors_timed(tmp_path
         (4096, "img/s", 0.5), (4096, "imgs/sec", 0.5),
         (512, "images/s/GPU", 0.5), (512, "images/s/GPU (as printed)", 0.5),
         (512, "images/s (per GPU)", 0.5), (500, "ms (mean of 100 steps)", 0.5),
+        (0.5, "seconds per iteration", 0.5), (500, "ms/iteration", 0.5), (0.5, "sec/it", 0.5),
         (50, "s/100 steps", 0.5), (50, "s/100 batches", 0.5), (250, "s/1024k images", 0.5),
         (500 / 2.048, "ms/kimg", 0.5),
     ],
@@ -834,7 +835,8 @@ def test_a_time_of_a_whole_run_beside_a_steps_grows_with_it(tmp_path: Path, unit
     "unit",
     [
         "images/s (thousands)", "images/s (x1000)", "images/s (per node)", "images/s (speedup)",
-        "ms (forward only)", "ms (per image)", "s (100 batches)", "s/0 steps", "ms/256 batch",
+        "ms (forward only)", "ms (per image)", "images/s (mean of 8 GPUs)",
+        "s (mean of 3 epochs)", "s (100 batches)", "s/0 steps", "ms/256 batch",
         "images/s" + "()" * 1000,
     ],
 )  # fmt: skip
@@ -2785,6 +2787,7 @@ def test_a_dtype_that_no_device_of_a_series_has_is_refused_row_by_row(tmp_path: 
         ("AMD MI250X GCD (LUMI-G; script: gpus-per-node=mi250:8)", "mi250x-gcd"),
         ("NVIDIA A100 40GB (Slurm gpu:a100:4)", "a100-sxm-40gb"),
         ("gpu:a100-sxm4-80gb:8, 64 cores", "a100-sxm-80gb"),
+        ("A100 (Slurm gpu:a100-pcie-40gb:2)", "a100-pcie-40gb"),
         ("Pascal TITAN X", "titan-x-pascal"),
         ("GTX TITAN X", "titan-x-maxwell"),
     ],
@@ -2819,6 +2822,8 @@ def test_a_precision_that_is_not_stated_may_say_whose_default_it_is(tmp_path: Pa
     assert bare == told
     assert amp["compute"] == "fp16"
     assert denied == plain
+    mixed = point(tmp_path, precision="FP32 weights, BF16 compute (not FP16)").data["precision"]
+    assert mixed["compute"] == "bf16"
 
 
 def test_a_reading_with_a_level_that_hardly_any_series_has_counts_for_less(tmp_path: Path) -> None:

@@ -60,10 +60,12 @@ class HardwareText:
 def as_written(text: str) -> str:
     """`text` without how many there are, and with names as `words.yaml` has them: "NVIDIA_A100" and
     Google's of slices ("16x v5e-256") otherwise; without what was asked of Slurm ("mi250:8"), where
-    the accelerator is named beside."""
+    another accelerator is named beside."""
     plain = _COUNTED.sub("", vocabulary().accelerators.several.sub(r"\1", text))
-    rest = vocabulary().accelerators.asked.sub(" ", plain)
-    plain = rest if first(vocabulary().accelerators.families, rest.lower()) else plain
+    try:
+        require_one(plain.lower())
+    except Refused:
+        plain = vocabulary().accelerators.asked.sub(" ", plain)
     for read, written in vocabulary().accelerators.spellings.items():
         plain = re.sub(written.pattern, read, plain, flags=re.IGNORECASE)
     return plain

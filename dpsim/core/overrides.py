@@ -19,10 +19,8 @@ MAX_POINTS = 10_000
 _TAGS = ("kind", "backend", "name")
 #: setting one says how large the cluster is, so it replaces the other
 INSTEAD = {"cluster.nodes": "cluster.ranks", "cluster.ranks": "cluster.nodes"}
-#: of a global batch each follows from the other, so setting one alone replaces it
-_FOLLOWING = {
-    "batch.per_device": "batch.accumulation", "batch.accumulation": "batch.per_device",
-}  # fmt: skip
+#: beside a global batch the number of micro-batches follows from their size
+_SIZE, _NUMBER = "batch.per_device", "batch.accumulation"
 #: their numbers are versions, though YAML reads a number: 2.10 is not 2.1
 _VERSIONS = ("strategy.torch", "strategy.horovod", "collective.version")
 #: values beside each other, or a range
@@ -264,8 +262,8 @@ def asked_last(data: dict[str, Any], key: str, value: Any) -> None:
     own = [o for p in points if isinstance(p, Mapping) for o in p if isinstance(o, str)]
     gone = {o for o in own if says(key, value, o)}
     touched = gone | {o for o in own if within(key, o)}
-    if (follows := _FOLLOWING.get(key)) in own and (data.get("batch") or {}).get("global"):
-        raise Refused(f"the sweep sets {follows}; take it out with --set sweep=null")
+    if key == _SIZE and _NUMBER in own and (data.get("batch") or {}).get("global"):
+        raise Refused(f"the sweep sets {_NUMBER}; take it out with --set sweep=null")
     if not touched:
         return
     if in_job or isinstance(sweep, list):
@@ -311,10 +309,8 @@ def _put(
     other = INSTEAD.get(path)
     if other is not None:
         here.pop(other.rpartition(".")[2], None)
-    # an accumulation of 1 counts as one that is left out
-    other = _FOLLOWING.get(path) if (path, value) != ("batch.accumulation", 1) else None
-    if other is not None and other not in beside and here.get("global") is not None:
-        here.pop(other.rpartition(".")[2], None)
+    if path == _SIZE and _NUMBER not in beside and here.get("global") is not None:
+        here.pop(_NUMBER.rpartition(".")[2], None)
 
 
 def _step(here: Any, part: str | int, path: str, fresh: Any) -> Any:

@@ -138,8 +138,9 @@ def _within_nodes(case: Case, now: float) -> Iterator[tuple[str, float, float]]:
         return
     for one in strategy.changed("hybrid sharding", shard=topology.gpus):
         own = Variant(f"shard: {topology.gpus}", {"strategy": one.strategy}).of(case)
-        if memory_of(own).holds and (made := _short(own)) < now:
-            yield f"strategy.shard: {topology.gpus}, of a node", made, 1.0
+        with suppress(Refused):  # ranks that do not split into nodes
+            if memory_of(own).holds and (made := _short(own)) < now:
+                yield f"strategy.shard: {topology.gpus}, of a node", made, 1.0
 
 
 def _kernels(case: Case, now: float) -> Iterator[tuple[str, float, float]]:

@@ -158,8 +158,8 @@ def plain_unit(text: str) -> str:
     words = vocabulary().tables
     if found := words.aside.fullmatch(text.strip().lower()):
         of_a_gpu, own = found["per_gpu"], plain_unit(found["unit"])
-        own = f"{own}/gpu" if of_a_gpu and not is_time(own) else own
-        return own if _is_unit(own) and not (of_a_gpu and is_time(own)) else text
+        own = f"{own}/gpu" if of_a_gpu else own
+        return own if _is_unit(own) else text
     plain = re.sub(r"(?<=[a-z])[_-](?=[a-z])", " ", text.strip().lower())
     low = re.sub(r"\s*(?:/|\bper\b)\s*", "/", plain)
     low = re.sub(r"(?<=/)sec(?:ond)?s?(?=/|$)", "s", low)
@@ -171,14 +171,19 @@ def plain_unit(text: str) -> str:
 
 def _is_unit(text: str) -> bool:
     """Whether the vocabulary has `text` as a unit of a time or of a rate."""
-    return is_time(text) or vocabulary().tables.throughput.fullmatch(text) is not None
+    return _is_known_time(text) or vocabulary().tables.throughput.fullmatch(text) is not None
+
+
+def _is_known_time(unit: str) -> bool:
+    """Whether `unit` is one of times of a step or of a whole run."""
+    words = vocabulary().tables
+    return unit in words.times or unit in words.run_times
 
 
 def is_time(unit: str) -> bool:
     """Whether `unit` is one of times: of a step, of a whole run, or of whatever it says."""
-    words = vocabulary().tables
-    told = unit in words.times or unit in words.run_times
-    return told or bool(words.other_units_of_time.match(unit.lower()))
+    other = vocabulary().tables.other_units_of_time.match(unit.lower())
+    return _is_known_time(unit) or other is not None
 
 
 class CountedTime(NamedTuple):

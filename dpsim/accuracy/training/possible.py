@@ -55,7 +55,7 @@ def _require_one_batch(here: MeasuredCase, base: MeasuredCase | None) -> None:
     if abs(own / other - 1.0) > AGREE:
         raise Refused(
             f"scaling is strong, and {own:,.0f} samples a step follow from batch_per_gpu where "
-            f"{other:,.0f} do in its calibration row: global_batch or grad_accum would tell",
+            f"{other:,.0f} do in its calibration row: global_batch would tell",
             ("batch_per_gpu",),
         )
 
