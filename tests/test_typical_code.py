@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from dpsim.cases.typical_code import FASTEST, LEVEL, SLOWEST, SOURCES
+from dpsim.checks.steps import check_steps
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.planning.comparing import compare
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import Point, computed
 from dpsim.predict.prediction import predict
+from dpsim.predict.timed import timed
 from dpsim.report.sentences import headline
 
 CODE = "compute.code=typical"
@@ -94,6 +96,15 @@ def test_a_slower_network_is_no_better_for_slow_code() -> None:
     found = compare([load(one, Path(), name) for one, name in ((data, "wide"), (thin, "thin"))])
     [wide, slow] = (one for one in found.document["candidates"])
     assert wide["probability_best"] > 0.98 > 0.02 > slow["probability_best"]
+
+
+def test_check_has_the_interval_of_run_however_lopsided() -> None:
+    sets = ["sweep=null", "cluster.nodes=1"]
+    run = point("llama3-8b-typical-code", *sets).interval
+    _, low, high = check_steps(timed(read("llama3-8b-typical-code", sets), ["8=8 s"], ())).expected[
+        0
+    ]
+    assert (low, high) == (pytest.approx(run.low, rel=0.1), pytest.approx(run.high, rel=0.1))
 
 
 @pytest.mark.parametrize(

@@ -173,10 +173,7 @@ class StepJudge:
         widths = {name: sd for name, sd in knobs(self.runs).items() if name != "host_s"}
         fast, slow = compute_range(self.runs[0], False)
         known = self.found is not None or measured_at(self.runs[0]) is not None
-        reach = math.log(slow / fast) / 2
-        if self.runs[0].scenario.compute.typical:  # most of which is at the slow end
-            reach = math.log(slow)
-        widths["compute"] = RUN_TO_RUN if known else reach / Z90
+        widths["compute"] = RUN_TO_RUN if known else math.log(slow / fast) / (2 * Z90)
         return tuple(widths), np.diag(list(widths.values()))
 
     @property
@@ -196,7 +193,19 @@ class StepJudge:
     @cached_property
     def expected(self) -> tuple[Array, Array]:
         """Mean [points] and covariance of the logarithms of healthy steps."""
-        return self.healthy, self._covariance(HEALTHY, self._base)
+        return self.healthy + self._lopsided, self._covariance(HEALTHY, self._base)
+
+    @cached_property
+    def _lopsided(self) -> Array | float:
+        """How far the middle of what is unsure of typical code lies above its median, as logarithms
+        [points]: most of it is at the slow end."""
+        if not self.runs[0].scenario.compute.typical or self.found is not None:
+            return 0.0
+        middle = sum(map(math.log, compute_range(self.runs[0], False))) / 2
+        moved = adjustment(["compute"], np.array([STEP]), 1.0)
+        cases = [self._moved(case, moved) for case in self.runs]
+        steps = np.log([step_time(case, at_most=FEW) for case in cases])
+        return middle * (steps - self._base) / STEP
 
     @cached_property
     def faults(self) -> dict[str, list[Strengths]]:
@@ -326,8 +335,8 @@ class StepJudge:
     def _intervals(self) -> tuple[tuple[float, float, float], ...]:
         """Healthy steps with their 90 % intervals, by measurement [s]."""
         mean, covariance = self.expected
-        ends = np.multiply.outer((0.0, -Z90, Z90), np.sqrt(np.diag(covariance)))
-        by_run = np.exp(mean + ends).T.tolist()
+        reach = Z90 * np.sqrt(np.diag(covariance))
+        by_run = np.exp([self.healthy, mean - reach, mean + reach]).T.tolist()
         return tuple(
             (each[0], each[1], each[2]) for each in (by_run[k] for k in self.repeats.places)
         )
