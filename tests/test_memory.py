@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import job_of
+from toys import job_of, of_70_b
 
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
@@ -897,14 +897,7 @@ def test_what_torch_makes_of_a_split_backward_is_told(
 
 def test_three_changes_are_advised_where_no_two_are_enough() -> None:
     """70 B parameters on 128 H100 with 8 sequences of 8,192 tokens at once: 2.6 TB."""
-    data = {
-        "model": {"huggingface": "llama-3-70b.json", "sequence_length": 8192},
-        "cluster": {"machine": "dgx-h100", "nodes": 16},
-        "strategy": {"kind": "fsdp"},
-        "batch": {"global": 1024},
-        "precision": {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"},
-    }
-    case = Case(load(data, Path(), "large").points[0], Path())
+    case = Case(load(of_70_b(), Path(), "large").points[0], Path())
     found = _first_that_fits(case, _together(case))
     assert found is not None
     assert found[0].name == (

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from toys import of_70_b
 
 import dpsim
 from dpsim.core import yamlfile
@@ -475,15 +476,7 @@ def test_the_largest_micro_batch_of_a_global_batch_divides_it() -> None:
 
 def test_a_micro_batch_that_leaves_no_gradients_waiting_may_be_the_largest_that_fits() -> None:
     """One micro-batch leaves no unsharded gradients: 8 needs less than 1, and none fits."""
-    data = {
-        "model": {"huggingface": "llama-3-70b.json", "sequence_length": 8192},
-        "cluster": {"machine": "dgx-h100", "nodes": 16},
-        "strategy": {"kind": "fsdp"},
-        "batch": {"global": 1024},
-        "precision": {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"},
-        "recompute": "full",
-    }
-    bench = bench_of(load(data, Path(), "given"))
+    bench = bench_of(load(of_70_b(recompute="full"), Path(), "given"))
     missed = largest(bench, knob_of(bench.scenario(), "batch.per_device", "--largest")).infeasible
     assert missed is not None
     assert missed.at == {"batch.per_device": 8}

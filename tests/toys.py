@@ -59,6 +59,18 @@ def cast_of(knobs: Strategy, job: Job, iteration: int | None = None) -> Cast:
     return Cast((program,), (0,) * ranks, groups)
 
 
+def of_70_b(**rest: Any) -> dict[str, Any]:
+    """Llama-3-70B over 128 H100, 8 sequences of 8,192 tokens for each: it fits by no one change."""
+    return {
+        "model": {"huggingface": "llama-3-70b.json", "sequence_length": 8192},
+        "cluster": {"machine": "dgx-h100", "nodes": 16},
+        "strategy": {"kind": "fsdp"},
+        "batch": {"global": 1024},
+        "precision": {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"},
+        **rest,
+    }
+
+
 def sent(knobs: Strategy, job: Job, iteration: int | None = None) -> dict[str, float]:
     """Bytes that rank 0 sends on rings in a step: payload, padding and control."""
     cast = cast_of(knobs, job, iteration)

@@ -15,12 +15,17 @@ from dpsim.models import Model
 SOURCES, LEVEL, FASTEST, SLOWEST = 84, 1.31, 0.63, 6.7
 
 
+def is_typical(scenario: Scenario) -> bool:
+    """Whether compute is typical code's: asked for, and no measured step says how fast it is."""
+    return scenario.compute.typical and scenario.calibrate is None
+
+
 def level_of(scenario: Scenario, model: Model) -> float:
     """What multiplies the modelled time of compute: 1 where it was measured, or is tuned code's.
 
     Raises Refused where layers state how long they take.
     """
-    if not scenario.compute.typical or scenario.calibrate is not None:
+    if not is_typical(scenario):
         return 1.0
     if any(layer.forward is not None for layer in model.layers):
         message = "layers state their durations, which say how fast the code is; leave it out"

@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpsim.cases.case import Case
+from dpsim.cases.typical_code import is_typical
 from dpsim.cases.variant import Adjustment
 from dpsim.checks.beyond import Strengths, between, fault, student, unknown
 from dpsim.checks.hypotheses import HEALTHY, PRIORS, SOMETIMES, UNKNOWN, FaultVariant, hypotheses
@@ -199,13 +200,10 @@ class StepJudge:
     def _lopsided(self) -> Array | float:
         """How far the middle of what is unsure of typical code lies above its median, as logarithms
         [points]: most of it is at the slow end."""
-        if not self.runs[0].scenario.compute.typical or self.found is not None:
+        if not is_typical(self.runs[0].scenario):
             return 0.0
         middle = sum(map(math.log, compute_range(self.runs[0], False))) / 2
-        moved = adjustment(["compute"], np.array([STEP]), 1.0)
-        cases = [self._moved(case, moved) for case in self.runs]
-        steps = np.log([step_time(case, at_most=FEW) for case in cases])
-        return middle * (steps - self._base) / STEP
+        return middle * self._slope(HEALTHY, self._base, "compute")
 
     @cached_property
     def faults(self) -> dict[str, list[Strengths]]:
@@ -253,17 +251,18 @@ class StepJudge:
         """Of the logarithms of steps, from what is not known of any cluster and from what no
         prediction explains."""
         names, root = self.unsure
-        unit = self._fit.unit_s if self._fit else 1.0
-        columns = []
-        for name in names:
-            moved = adjustment([name], np.array([STEP]), unit)
-            cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.runs)]
-            seconds = np.array([step_time(case, at_most=FEW) for case in cases])
-            steps = self._loaded(fault, seconds)
-            columns.append((steps - mean) / STEP)
-        slopes = np.stack(columns, axis=1) @ root
+        slopes = np.stack([self._slope(fault, mean, name) for name in names], axis=1) @ root
         noise = self._fit.noise if self._fit else noise_prior(self.runs[0])
         found: Array = slopes @ slopes.T + np.diag(self.repeats.variances(noise))
+        return found
+
+    def _slope(self, fault: FaultVariant, mean: Array, name: str) -> Array:
+        """By how much the logarithms of steps, which are `mean`, change with what `name` is."""
+        unit = self._fit.unit_s if self._fit else 1.0
+        moved = adjustment([name], np.array([STEP]), unit)
+        cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.runs)]
+        seconds = np.array([step_time(case, at_most=FEW) for case in cases])
+        found: Array = (self._loaded(fault, seconds) - mean) / STEP
         return found
 
     @staticmethod

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsim.cases.case import Case
-from dpsim.cases.typical_code import compute_ends
+from dpsim.cases.typical_code import compute_ends, is_typical
 from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.dtypes import dtype_class
 from dpsim.predict.drawn import Z90
 from dpsim.predict.point import Causes
 from dpsim.predict.programs import PROGRAM, apart, program_of
-from dpsim.predict.uncertainty import CHANGED, DEPARTURE, DOUBTED, OVERHEADS, SPLIT
+from dpsim.predict.uncertainty import CHANGED, COMPUTE, DEPARTURE, DOUBTED, OVERHEADS, SPLIT
 
 #: what is unsure of typical code: it is the same wherever it runs
 CODE = ("typical code",)
@@ -89,23 +89,15 @@ class Factor:
 def factors(case: Case, ends: Causes, own: Sequence[str]) -> list[Factor]:
     """The factors of a job whose causes have `ends`; `own` names the job where nobody else shares
     a cause with it."""
-    found = apart(case, ends).items()
-    return [
-        Factor(Cause(name, CODE if _is_code(case, name) else _about(case, name, own)), low, high,
-               _part(case, name))
-        for name, (low, high) in found
-    ]  # fmt: skip
+    return [_factor(case, name, own, *each) for name, each in apart(case, ends).items()]
 
 
-def _part(case: Case, name: str) -> tuple[float, float] | None:
-    """By what factors the part of a step may be off that the cause `name` is of, where these are so
-    large that the rest counts."""
-    return compute_ends() if _is_code(case, name) else None
-
-
-def _is_code(case: Case, name: str) -> bool:
-    """Whether the cause `name` is what nobody knows of typical code."""
-    return case.scenario.compute.typical and name == "compute (prior)"
+def _factor(case: Case, name: str, own: Sequence[str], low: float, high: float) -> Factor:
+    """The factor of one cause; what nobody knows of typical code is so large that the rest of a
+    step counts beside its compute."""
+    if name == COMPUTE and is_typical(case.scenario):
+        return Factor(Cause(name, CODE), low, high, compute_ends())
+    return Factor(Cause(name, _about(case, name, own)), low, high)
 
 
 def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:

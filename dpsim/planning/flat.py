@@ -9,7 +9,7 @@ from dpsim.core.units import show
 from dpsim.planning.bench import Bench
 from dpsim.planning.knobs import SAID, Knob
 from dpsim.planning.trials import BANDWIDTH
-from dpsim.predict.connections import SOCKETS
+from dpsim.predict.connections import MORE, SOCKETS
 from dpsim.predict.point import Failed, Point
 
 #: the share of a step below which a change of it is none
@@ -45,6 +45,5 @@ def _held_by_connections(bench: Bench, knob: Knob, value: float, step: float) ->
     if isinstance(tried, Failed) or tried.step_time_s > (1 - SAME) * step:
         return ""
     return (
-        f": a TCP connection carries no more; with collective.sockets: {SOCKETS} "
-        f"(NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD) it takes {show(tried.step_time_s, 's')}"
+        f": a TCP connection carries no more; with {MORE} it takes {show(tried.step_time_s, 's')}"
     )

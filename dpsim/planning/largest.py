@@ -223,7 +223,8 @@ def _under(trials: Trials, accepted: Sequence[int]) -> tuple[int | None, str]:
 
 
 def _nothing_fits(bench: Bench, knob: Knob, refused: str) -> NothingFits:
-    few = _values(bench, knob, {}) if _divides(bench, knob) else _values(bench, knob, {})[:1]
+    accepted = _values(bench, knob, {})
+    few = accepted if _divides(bench, knob) else accepted[:1]
     tried = [(used, value) for value in few if (used := _use(bench, {knob.key: value}))]
     if not tried:
         raise Refused(f"--largest {knob.key}: {refused}")

@@ -90,11 +90,17 @@ def plan(
         texts(option, _texts(several))
     asked = (_texts(require), _texts(vary), deadline, budget, minimise, largest, keys)
     ask = question(*asked, choose)
-    own = taken(scenario)
-    loaded = own if choose is None else _of_any_mesh(own)
-    bench = bench_of(loaded, relative_to, own)
+    loaded, bench = _benched(taken(scenario), relative_to, mesh=choose is not None)
     bench.tell = counted
-    return Planned(finding := ask(bench, tell), document(loaded, bench, finding))
+    finding = ask(bench, tell)
+    return Planned(finding, document(loaded, bench, finding))
+
+
+def _benched(given: Loaded, relative_to: str | None, *, mesh: bool) -> tuple[Loaded, Bench]:
+    """What is asked of `given`, and its bench: where a `mesh` is chosen, of any, but calibrated on
+    the scenario's own."""
+    loaded = _of_any_mesh(given) if mesh else given
+    return loaded, bench_of(loaded, relative_to, given)
 
 
 def _of_any_mesh(loaded: Loaded) -> Loaded:

@@ -12,6 +12,8 @@ from dpsim.predict.point import Point
 
 #: connections per channel that are tried: as many as the widest of NCCL's own settings have
 SOCKETS = 8
+#: how they are asked for
+MORE = f"collective.sockets: {SOCKETS} (NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD)"
 #: a size at which bandwidth is all [B], and what is worth saying
 _LARGE, _SHORTER = 2**28, 0.9
 
@@ -36,7 +38,6 @@ def warnings(outcomes: Sequence[Outcome]) -> Iterator[str]:
     if more < _SHORTER * own:
         yield (
             f"{case.ranks:,} ranks: TCP connections hold exchanges between nodes, not their links: "
-            f"a faster link changes little, and collective.sockets: {SOCKETS} "
-            "(NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD) makes a large all-reduce take "
+            f"a faster link changes little, and {MORE} makes a large all-reduce take "
             f"{more / own:.2g} times as long"
         )

@@ -59,6 +59,7 @@ from collections.abc import Callable, Sequence
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
 from dpsim.cases.plays import Stretch
+from dpsim.cases.typical_code import is_typical
 from dpsim.core import plugins
 from dpsim.predict.drawn import drawn
 from dpsim.predict.player import Played, lane_times
@@ -83,7 +84,7 @@ NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
 HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
-_COMPUTE, OVERHEADS = "compute (prior)", "overheads (prior)"
+COMPUTE, OVERHEADS = "compute (prior)", "overheads (prior)"
 CHANGED = "other compute (prior)"
 DEPARTURE, DOUBTED, SPLIT = "departure", "doubted calibration", "split model"
 #: the least factor of a cause: nothing is infinitely surprising
@@ -194,7 +195,7 @@ def _quadrature(causes: Causes) -> tuple[float, float]:
 def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]:
     found: dict[str, list[Stretch]] = {}
     if case.machine is not None and calibrated_at is None:
-        found[_COMPUTE] = [Stretch(compute=f) for f in compute_range(case, False)]
+        found[COMPUTE] = [Stretch(compute=f) for f in compute_range(case, False)]
     if not case.backend.ideal and case.ranks > 1:
         prior = collectives_range(case, carried=calibrated_at is not None)
         name, ends = network_range(case, prior)
@@ -243,17 +244,17 @@ def _whole(causes: Causes, case: Case, time: float) -> Causes:
     """`causes` of an uncalibrated step, as wide together as whole steps were found to be: drawn in
     where they reach farther, and with its overheads for the rest; the compute of typical code
     reaches as far as it does, and all else as in steps of tuned code."""
-    if _COMPUTE not in causes:
+    if COMPUTE not in causes:
         return causes
-    found, others = dict(causes), [name for name in causes if name != _COMPUTE]
-    rest, typical = [1.0, 1.0], case.scenario.compute.typical
+    found, others = dict(causes), [name for name in causes if name != COMPUTE]
+    rest, typical = [1.0, 1.0], is_typical(case.scenario)
     for side, end in enumerate(step_range(case, time)):
         logs = {name: math.log(max(found[name][side], _LEAST)) for name in causes}
         whole = abs(math.log(end))
-        compute = 0.0 if typical else min(abs(logs[_COMPUTE]), whole)
+        compute = 0.0 if typical else min(abs(logs[COMPUTE]), whole)
         room = math.sqrt(max(whole**2 - compute**2, 0.0))
         reach = math.hypot(*(logs[name] for name in others))
-        drawn = {} if typical else {_COMPUTE: math.copysign(compute, math.log(end))}
+        drawn = {} if typical else {COMPUTE: math.copysign(compute, math.log(end))}
         if reach > room:
             drawn |= {name: logs[name] * room / reach for name in others}
         for name, log in drawn.items():

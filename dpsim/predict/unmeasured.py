@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from dpsim.cases.case import Case
-from dpsim.cases.typical_code import FASTEST, LEVEL, SLOWEST, SOURCES
+from dpsim.cases.typical_code import FASTEST, LEVEL, SLOWEST, SOURCES, is_typical
 
 #: of the same sources, how many times as long as predicted the steps of a quarter take at least,
 #: and how many of their runs the intervals of tuned code hold (A103)
@@ -28,7 +28,7 @@ _OF = {NOT_CALIBRATED: " of tuned code", TYPICAL: " of typical code"}
 
 def said_of(cases: Iterable[Case]) -> Iterator[str]:
     """The warning of each kind of code that uncalibrated `cases` have."""
-    kinds = dict.fromkeys(one.scenario.compute.typical for one in cases)
+    kinds = dict.fromkeys(is_typical(one.scenario) for one in cases)
     yield from (TYPICAL if typical else NOT_CALIBRATED for typical in kinds)
 
 

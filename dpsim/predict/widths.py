@@ -255,7 +255,7 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
     longer than a rank's compute would be."""
     if calibrated:
         return 1.0 / width("run.fast"), width("run.slow")
-    if case.scenario.compute.typical:
+    if typical_code.is_typical(case.scenario):
         return typical_code.compute_ends()
     return step_range(case, case.batches.step_seconds / case.compute_scale)
 

@@ -203,10 +203,9 @@ def counted(unit: str) -> CountedTime | None:
     found = vocabulary().tables.counted_times.fullmatch(unit.lower())
     if not found:
         return None
-    count = (
-        float((found["count"] or "1").replace(",", "")) * MANY[found["many"] or found["more"] or ""]
-    )
-    return CountedTime(found["time"], count, found["what"])
+    count = float((found["count"] or "1").replace(",", ""))
+    many = MANY[found["many"] or found["more"] or ""]
+    return CountedTime(found["time"], count * many, found["what"])
 
 
 def _unit_in(name: str) -> str:

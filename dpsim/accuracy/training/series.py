@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -59,8 +58,9 @@ class TrainingOutcome:
     level: float | None = None
 
 
-#: between which levels of compute 19 of 20 calibrated series lie whose machine has one reading (of
-#: 26 published sources), and by how much logarithms of others lie beyond in the mean
+#: levels of compute that any series may have: of 527 calibrated ones of 26 sources whose machine
+#: has one reading, a twentieth lie below 0.77 and a twentieth above 2.4; and over which logarithm
+#: a level beyond is e times less likely: chosen, of levels within nothing moves
 USUAL_LEVELS, BEYOND = (0.7, 2.4), 0.4
 
 
@@ -86,7 +86,7 @@ class Anchor:
             return 1.0
         low, high = USUAL_LEVELS
         beyond = max(low / self.level.scale, self.level.scale / high, 1.0)
-        return math.exp(-math.log(beyond) / BEYOND)
+        return float(beyond ** (-1 / BEYOND))
 
 
 def calibration_row(rows: Sequence[TrainingRow]) -> TrainingRow | None:
