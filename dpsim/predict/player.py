@@ -26,6 +26,9 @@ from dpsim.predict.straight import along
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
 #: vectorised engine
 EVENT_BUDGET = 0.4
+#: CPU seconds of a single event play, as estimated, from which on `auto` leaves out that
+#: communicators share links, where nothing else keeps one pass from following them
+CROWDED = 30.0
 #: steps of a re-play on the event engine, where anything is random
 FEW = 8
 #: the vectorised engine where the times of steps are all that is asked for
@@ -47,6 +50,8 @@ class Played:
     """A timeline, the engine that made it and why that one.
 
     settled  whether it is that of the first play, or nothing could settle
+    unshared what playing with the links that communicators share would take [s], where that was
+             left out; 0: it was not
     meal     its steps as they are fed; None where nothing is known of what feeds them
     acted    how it went, where workers behave
     """
@@ -57,6 +62,7 @@ class Played:
     settled: bool = False
     meal: Meal | None = None
     acted: Acted | None = None
+    unshared: float = 0.0
 
     @property
     def durations(self) -> tuple[float, ...]:
@@ -124,6 +130,10 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
                 said = f"vectorised does not apply: {error}; write auto or event"
                 raise EngineRefused(said, ("engine",)) from None
             wanted, reason = "event", str(error)
+            if (seconds := effort.crowded(EVENT)) > CROWDED:
+                with suppress(NotApplicable):
+                    apart = _in_one_pass(case, effort, reason, splits, sharing=False)
+                    return replace(apart, unshared=seconds)
     check_affordable(case, effort, EVENT)
     tried = case.shared.known(Latest, case.transport).take(case)
     timeline = tried or _settle(case.plays(), _event(case))[0]
@@ -160,10 +170,14 @@ def fastest(case: Case, *, splits: bool = True) -> Played:
     return play(case)
 
 
-def _in_one_pass(case: Case, effort: Effort, reason: str, splits: bool) -> Played:
-    """`case`, of that effort, played by the vectorised engine; NotApplicable where it cannot be."""
+def _in_one_pass(
+    case: Case, effort: Effort, reason: str, splits: bool, sharing: bool = True
+) -> Played:
+    """`case`, of that effort, played by the vectorised engine; NotApplicable where it cannot be,
+    as where communicators share links, unless `sharing` is to be left out."""
     check_affordable(case, effort, effort.vectorised)
-    timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
+    engine = partial(vectorised.play, splits=splits, sharing=sharing)
+    timeline, first = _settle(case.plays(), engine)
     return Played(timeline, "vectorised", reason, first, _meal(case, timeline))
 
 
@@ -211,13 +225,19 @@ def step_time(
     """
     if case.scenario.strategy.behaves:
         return act(case, stretch, quiet=quiet, at_most=at_most).step_time
-    if case.scenario.detail != "rounds" and not (tried and tried.shared):
+    in_one_pass = case.scenario.detail != "rounds"
+    if in_one_pass and not (tried and tried.shared):
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
         try:
             return _fed(case, _settle(plays, _ends)[0])
         except NotApplicable:
             if tried:
                 tried.shared = True
+    auto = in_one_pass and case.scenario.engine == "auto"
+    if auto and effort_of(case).crowded(EVENT) > CROWDED:
+        plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
+        with suppress(NotApplicable):
+            return _fed(case, _settle(plays, partial(_ends, sharing=False))[0])
     plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
     timeline = _settle(plays, _event(case))[0]
     if tried:

@@ -18,7 +18,7 @@ from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.topology import TRAY, Topology, alike
 from dpsim.models.memory import UNFIT, UNFIT_WORDS
-from dpsim.predict import connections, lived, split_backward, startup, training_run
+from dpsim.predict import connections, lived, split_backward, startup, training_run, unshared
 from dpsim.predict.carried import altered
 from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
@@ -63,6 +63,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *split_backward.warnings(good),
         *_strategy_notes(good),
         *_unsettled(good),
+        *unshared.warnings(outcomes),
         *dict.fromkeys(said for case in good if (said := case.scenario.strategy.caveat)),
         *_unbounded(outcomes),
         *connections.warnings(outcomes),
