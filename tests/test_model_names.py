@@ -25,7 +25,9 @@ def chosen(name: str, task: str = "", parameters: float | None = None) -> dict[s
         ("densenet161", "densenet161"), ("Wide ResNet-50-2", "wide_resnet50_2"),
         ("Inception v3", "inception_v3"), ("inception3", "inception_v3"),
         ("EfficientNet-B7", "efficientnet_b7"), ("MobileNet V3 Large", "mobilenet_v3_large"),
-        ("ViT-B/16", "vit_b_16"), ("facebook/opt-1.3b", "opt-1.3b"), ("OPT 1.3B", "opt-1.3b"),
+        ("ViT-B/16", "vit_b_16"), ("Vision Transformer (ViT-L/16)", "vit_l_16"),
+        ("Swin Transformer-T", "swin_t"), ("Swin Transformer Base", "swin_b"),
+        ("facebook/opt-1.3b", "opt-1.3b"), ("OPT 1.3B", "opt-1.3b"),
         ("EleutherAI/gpt-neox-20b", "gpt-neox-20b"), ("Qwen2.5-7B", "qwen2.5-7b"),
         ("meta-llama/Llama-3.2-3B", "llama-3.2-3b"), ("Llama-7b", "llama-2-7b"),
         ("GPT-2", "gpt2"), ("gpt2-xl", "gpt2-xl"),
@@ -51,6 +53,20 @@ def test_another_number_of_parameters_is_another_model() -> None:
     assert chosen("facebook/opt-13b")["huggingface"] == "opt-13b"
     assert chosen("GPT-2", parameters=1.24e8)["huggingface"] == "gpt2"
     assert chosen("GPT-2", parameters=1.5e9)["name"] == "transformer"
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("Pangu 3D Swin Transformer (depths 2,6,6,2)", "weather forecasting"),
+        ("Graph Transformer", "molecules"), ("CosmoFlow (3D CNN)", ""),
+    ],
+)  # fmt: skip
+def test_transformers_over_other_things_are_no_decoders(name: str, task: str) -> None:
+    """A decoder's texts have a length that sets its compute; of a grid only the size is known."""
+    found = chosen(name, task, None if "Cosmo" in name else 7.9e7)
+    assert (found["name"], found["sample"]) == ("scaled", "sequence")
+    assert chosen("Transformer, 8 layers", "LLM", 7.9e7)["name"] == "transformer"
 
 
 def test_shapes_that_are_published() -> None:

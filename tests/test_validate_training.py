@@ -2259,6 +2259,7 @@ def test_blocks_in_16_bits_that_are_not_read_are_refused(tmp_path: Path, words: 
         ("vocab of 50.3k", 50_300),
         ("vocab size: 128,256", 128_256),
         ("vocabulary 10000000", 10_000_000),
+        ("vocab size 256", 256),  # bytes
         ("nothing of it", None),
     ],
 )
@@ -2268,10 +2269,10 @@ def test_a_vocabulary_is_what_words_say(words: str, rows: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["vocabulary 0", "vocab 999", "vocabulary 999999999", "vocab 1" + "0" * 5000]
+    "words", ["vocabulary 0", "vocab 255", "vocabulary 999999999", "vocab 1" + "0" * 5000]
 )
 def test_a_vocabulary_that_cannot_be_is_refused(words: str) -> None:
-    with pytest.raises(Refused, match="is no vocabulary; 1,000 to 10,000,000 tokens are accepted"):
+    with pytest.raises(Refused, match="is no vocabulary; 256 to 10,000,000 tokens are accepted"):
         choose_model("h1024 l24 a16", "LLM", None, 512, column=lambda _: words)
 
 
@@ -2659,6 +2660,13 @@ def test_times_of_whole_runs_and_of_parts_of_a_step_are_none_of_a_step(
 ) -> None:
     with pytest.raises(Refused, match="no time of a step"):
         point(tmp_path, metric=metric, value=3600, unit="s")
+
+
+def test_the_time_of_a_whole_run_beside_that_of_a_step_is_no_contradiction(tmp_path: Path) -> None:
+    whole = {"metric": "wall-clock time of the whole job", "value": 7200, "unit": "s"}
+    assert point(tmp_path, **whole, step_time_s=0.5).step_time == 0.5
+    with pytest.raises(Refused, match="is not step_time_s"):
+        point(tmp_path, **{**whole, "metric": "step time"}, step_time_s=0.5)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def _strategy(folder: Path, **cells: str) -> dict[str, Any]:
         ("not_samples_per_sec", "not_samples_per_sec"),
         ("eval_samples_per_second", "eval_samples_per_second"),
         ("samples_per_sec and tokens_per_sec", "samples_per_sec and tokens_per_sec"),
+        ("images/s (unit not printed)", "images/s"),
         ("sec/step", "sec/step"),
         ("micro_batches per parsec", "micro_batches per parsec"),
     ],
@@ -607,6 +609,20 @@ def test_recomputation_that_is_not_needed_is_none(tmp_path: Path, words: str) ->
         assert measured(tmp_path, **LLAMA, **{column: words}).data["recompute"] == "none"
 
 
+@pytest.mark.parametrize(
+    "words", ["--grad-checkpointing (default)", "gradcp", "grad_cp=1", "cp (checkpointing)",
+              "act checkpointing"]
+)  # fmt: skip
+def test_checkpointing_in_short_is_recomputation(tmp_path: Path, words: str) -> None:
+    assert measured(tmp_path, **{**LLAMA, "act_ckpt": words}).data["recompute"] == "full"
+
+
+@pytest.mark.parametrize("words", ["cp 2", "--no-grad-checkpointing", "grad_cp=0"])
+def test_what_is_off_or_a_context_is_none(tmp_path: Path, words: str) -> None:
+    with suppress(Refused):
+        assert measured(tmp_path, **{**LLAMA, "act_ckpt": words}).data["recompute"] == "none"
+
+
 def test_recomputation_of_another_run_is_none(tmp_path: Path) -> None:
     for words in ("compared to activation checkpointing", "faster than with full recompute"):
         assert measured(tmp_path, **LLAMA, strategy_detail=words).data["recompute"] == "none"
@@ -703,6 +719,9 @@ def test_ranks_that_are_said_to_share_nothing_do_not(tmp_path: Path, strategy: s
         ({"precision": "16", "framework": "PyTorch Lightning 1.9"}, "fp32", "fp16"),
         ({"precision": "O1"}, "fp32", "fp16"), ({"precision": "O2"}, "fp16", "fp16"),
         ({"precision": "Apex O0"}, "fp32", "tf32"),
+        ({"precision": "full precision (as the maintainer says)"}, "fp32", "tf32"),
+        ({"precision": "fp32 master weights (compute not stated)"}, "fp32", "bf16"),
+        ({"precision": "fp32 weights"}, "fp32", "tf32"),
     ],
 )  # fmt: skip
 def test_bits_alone_and_levels_of_apex(
@@ -717,7 +736,8 @@ def test_bits_alone_and_levels_of_apex(
     [
         ("strategy", ["ZeRO 1/2", "ZeRO-1/2/3", "zero stage 2 and 3", "ZeRO-2 vs ZeRO-3"],
          "several stages of ZeRO are named"),
-        ("strategy", ["FSDP vs DDP", "DDP vs FSDP", "FSDP/DDP"], "several strategies are named"),
+        ("strategy", ["FSDP vs DDP", "DDP vs FSDP", "FSDP/DDP", "DDP vs ZeRO-2", "DDP, ZeRO-3"],
+         "several strategies are named"),
         ("precision", ["bf16/fp8", "fp8 vs bf16", "bf16 (vs fp8)", "fp32 vs tf32"],
          "names several, of which one is accepted"),
         ("model", ["ResNet-50/101", "VGG16/19", "ResNet-50 and ResNet-101", "bert-base/large"],
@@ -733,7 +753,8 @@ def test_a_cell_that_names_several_is_refused(
 
 
 def test_what_stands_beside_a_strategy_or_a_precision_is_no_other(tmp_path: Path) -> None:
-    for own in ("ZeRO-1, 2 nodes", "ZeRO-2/Adam", "ZeRO-3, 1 GPU a node", "FSDP (faster than DDP)"):
+    zero = "ZeRO-1, 2 nodes", "ZeRO-2/Adam", "ZeRO-3, 1 GPU a node", "DDP + ZeRO-2 (default)"
+    for own in (*zero, "FSDP (faster than DDP)"):
         assert _strategy(tmp_path, strategy=own)["kind"] in ("zero", "fsdp")
     for own in ("BF16/FP16", "bf16+fp8", "FP16/AMP"):
         device = {"accelerator": "H100 SXM5", "precision": own}

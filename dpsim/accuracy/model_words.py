@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from dpsim.accuracy.rules import KeyRule, Named, Words
 from dpsim.core.record import Count, Text, record
 
@@ -76,6 +78,8 @@ class ModelWords:
     sequences: Words
     no_images: Words
     no_texts: Words
+    other_transformers: Words
+    in_short: dict[str, str]
     experts: Words
     sparse: tuple[KeyRule, ...]
     sparse_families: tuple[SparseFamily, ...]
@@ -121,3 +125,10 @@ class ModelWords:
     lengths: dict[str, Words]
     decoders: Words
     counted: tuple[CountedModel, ...]
+
+    def shortened(self, name: str) -> str:
+        """`name` as models are called: without what their letters stand for."""
+        plain = name.lower().strip()
+        for long, short in self.in_short.items():
+            plain = re.sub(long, short, plain)
+        return plain

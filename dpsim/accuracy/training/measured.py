@@ -37,7 +37,8 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
         _check_global(row, value, unit)
     if step and step > 0:
         if value and unit in words.times:
-            _check_time(value, unit, step)
+            if not _of_other(metric):
+                _check_time(value, unit, step)
         elif value and not timed:
             _check_rate(row, case, value, step)
         return step, timed or value is None

@@ -40,8 +40,8 @@ _TOO_LARGE = 1.25
 _LONG = 2048
 #: the least and the most parameters that a model has
 _COUNTS = (1e3, 2e13)
-#: tokens of the smallest and the largest vocabulary that a row may tell
-_ROWS = (1_000, 10_000_000)
+#: tokens of the smallest vocabulary that a row may tell, of bytes, and of the largest
+_ROWS = (256, 10_000_000)
 #: decoders that have learned positions for so many tokens
 _POSITIONED = ("gpt2", "opt-")
 
@@ -73,7 +73,7 @@ def choose_model(
 
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
-    words, plain = vocabulary().models, name.lower().strip()
+    words, plain = vocabulary().models, vocabulary().models.shortened(name)
     _require_one(plain, parameters)
     if named_with_experts(plain):
         require_possible(plain)
@@ -90,7 +90,8 @@ def choose_model(
         return _by_name(*own, sequence_length, (plain, task, column("notes")))
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
     texts = _counts_tokens(column("unit").lower(), spaced) and _has_size(plain, parameters)
-    if texts or words.sequences.search(spaced) or words.shaped.search(plain):
+    named = words.sequences.search(words.other_transformers.sub("", spaced))
+    if texts or named or words.shaped.search(plain):
         parameters = parameters or stated_size(plain) or _known(plain) or size(bare)
         found = _language(plain, name, parameters, sequence_length, split, column)
         return found if sequence_length else _of_usual_length(found, plain)
