@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from dpsim.compile.program import RECEIVE
-from dpsim.compile.timeline import Span, Step
+from dpsim.compile.timeline import Column, Span, Step
 
 #: ends within this of each other, relatively, count as equal when the path is followed back
 _TOUCH = 1e-9
+
+#: the times of a rank, read once
+Columns = Callable[[int], Column]
 
 
 def critical_path(step: Step) -> list[Span]:
@@ -21,19 +27,20 @@ def critical_path(step: Step) -> list[Span]:
     index = step.cast.program(rank).end
     path: list[Span] = []
     spans: dict[int, list[Span]] = {}
+    columns = cache(step.column)
     while True:
         if rank not in spans:
             spans[rank] = step.spans((rank,))
         span = spans[rank][index]
         if span.end > span.start or not path:
             path.append(span)
-        start = step.column(rank).start[index]
+        start = columns(rank).start[index]
         if start <= step.origin * (1 + _TOUCH):
             break
-        found = _before(step, rank, index, start)
+        found = _before(step, columns, rank, index)
         if found is None:
             late = _lagging(step, rank, span, start)
-            found = None if late else _issued(step, rank, index, start)
+            found = None if late else _issued(step, columns, rank, index)
             path += late
         if found is None:
             break
@@ -41,8 +48,9 @@ def critical_path(step: Step) -> list[Span]:
     return path[::-1]
 
 
-def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] | None:
+def _before(step: Step, columns: Columns, rank: int, index: int) -> tuple[int, int] | None:
     """The operation that `index` on `rank` had to wait for, if one ended just when it started."""
+    start = columns(rank).start[index]
     op = step.cast.program(rank).ops[index]
     ranks = [rank]
     if op.operation == RECEIVE:
@@ -53,7 +61,7 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
         ranks.append(step.last_to_come(group, (op.stream, op.group, program.ordinals[index])))
     for other in ranks:
         own = _counterpart(step, other, rank, index)
-        ops, ends = step.cast.program(other).ops, step.column(other).end
+        ops, ends = step.cast.program(other).ops, columns(other).end
         behind = step.cast.program(other).behind[own]
         freed = {behind: ends[behind]} if behind >= 0 else {}
         freed |= {i: ends[i] + ops[own].delay for i in ops[own].after}
@@ -63,12 +71,12 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
     return None
 
 
-def _issued(step: Step, rank: int, index: int, start: float) -> tuple[int, int] | None:
+def _issued(step: Step, columns: Columns, rank: int, index: int) -> tuple[int, int] | None:
     """The last operation that ended before the host had issued `index`, which started late."""
     program = step.cast.program(rank)
     if not program.host_matters:
         return None
-    ends = step.column(rank).end
+    ends, start = columns(rank).end, columns(rank).start[index]
     known = [i for i in range(index) if ends[i] < start]
     return (rank, max(known, key=lambda i: (ends[i], i))) if known else None
 
