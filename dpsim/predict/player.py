@@ -12,6 +12,8 @@ from dpsim.cases.costs import Transport
 from dpsim.cases.feed import Meal
 from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import Variant, at_ranks
+from dpsim.compile.placement import Mesh
+from dpsim.compile.strategies import Strategy
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import EnginesDisagree
 from dpsim.core.lean import dataclass
@@ -192,6 +194,21 @@ class Tries:
         self.shared = False
 
 
+class Met(Tries):
+    """The same of all cases with that mesh, strategy and network, whose steps are all alike: the
+    engines have the same number of them."""
+
+    def __init__(self, mesh: Mesh, strategy: Strategy, transport: Transport) -> None:
+        super().__init__()
+        self.of = mesh, strategy, transport
+
+
+def _met(case: Case) -> Tries:
+    if case.scenario.variability.random:
+        return Tries()
+    return case.shared.known(Met, case.mesh, case.scenario.strategy, case.transport)
+
+
 class Latest:
     """The latest case, of those on some network, whose tries ended on the event engine, and how it
     went, until it is played as an answer."""
@@ -226,13 +243,13 @@ def step_time(
     if case.scenario.strategy.behaves:
         return act(case, stretch, quiet=quiet, at_most=at_most).step_time
     in_one_pass = case.scenario.detail != "rounds"
-    if in_one_pass and not (tried and tried.shared):
+    met = tried or _met(case)
+    if in_one_pass and not met.shared:
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
         try:
             return _fed(case, _settle(plays, _ends)[0])
         except NotApplicable:
-            if tried:
-                tried.shared = True
+            met.shared = True
     auto = in_one_pass and case.scenario.engine == "auto"
     if auto and effort_of(case).crowded(EVENT) > CROWDED:
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
