@@ -4,8 +4,10 @@
 
 Prints quantiles over sources of training runs that nobody had looked at when all was learned: of
 each the median of measured / predicted without calibration.  Of the first two draws, of 50 sources,
-quantiles are kept (`FIRST`); published/typical_code.csv has the third, source by source, with the
-predictions of 2026-11-30.  `dpsim/cases/typical_code.py` has the pooled ones.
+quantiles are kept (`FIRST`); published/strangers.csv has the third and the fourth, source by
+source, with the predictions of 2026-11-30.  `dpsim/cases/typical_code.py` has the pooled ones.
+Beside them how far calibrated predictions of the same sources lie off, and how many runs lie inside
+their intervals.
 
 Rows were drawn from public repositories, issues and pages by what they tell (devices, batch, model,
 rate), never by their rates, and each source counts once.
@@ -14,13 +16,14 @@ rate), never by their rates, and each source counts once.
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from dpsim.core.arrays import Array
 
-TABLE = Path(__file__).resolve().parent / "published" / "typical_code.csv"
+TABLE = Path(__file__).resolve().parent / "published" / "strangers.csv"
 #: sources of the first two draws, and their quantiles (docs/assumptions.md, A103); beyond
 #: the tenths as far again, on logarithms, as a normal distribution's ends are: 0.5 % and 99.5 %
 FIRST = 50
@@ -30,10 +33,16 @@ _FARTHER = 2.576 / 1.2816
 ASKED = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 
-def third() -> Array:
-    """The ratios of the third draw."""
+def strangers(*draws: int) -> list[dict[str, str]]:
+    """The sources of these draws, of all that are kept where none is named."""
     with TABLE.open(encoding="utf-8", newline="") as file:
-        return np.array([float(row["ratio"]) for row in csv.DictReader(file)])
+        rows = list(csv.DictReader(file))
+    return [row for row in rows if not draws or int(row["draw"]) in draws]
+
+
+def ratios(*draws: int) -> Array:
+    """Measured / predicted without calibration of the sources of these draws."""
+    return np.array([float(row["ratio"]) for row in strangers(*draws) if row["ratio"]])
 
 
 def first() -> Array:
@@ -48,27 +57,57 @@ def first() -> Array:
     return found
 
 
-def twentieths() -> tuple[float, float]:
-    """What a twentieth of the first two draws takes at most, and another at least."""
-    low, high = np.quantile(first(), [0.05, 0.95])
+def twentieths(*draws: int) -> tuple[float, float]:
+    """What a twentieth of the first two draws and of these takes at most, and another at least."""
+    low, high = np.quantile(np.concatenate([first(), *map(ratios, draws)]), [0.05, 0.95])
     return float(low), float(high)
 
 
 def pooled() -> dict[float, float]:
     """Quantiles of all draws together."""
-    ratios = np.concatenate([first(), third()])
-    return {share: float(np.quantile(ratios, share)) for share in ASKED}
+    found = np.concatenate([first(), ratios()])
+    return {share: float(np.quantile(found, share)) for share in ASKED}
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Calibrated predictions of sources: how many runs, how many of them lie inside, and over
+    sources the median of the medians by which they, and linear scaling, are off."""
+
+    sources: int
+    runs: int
+    inside: int
+    error: float
+    linear: float
+
+
+def calibrated(*draws: int) -> Calibrated:
+    """Those of these draws, of all that are kept where none is named."""
+    found = [row for row in strangers(*draws) if row["calibrated"]]
+    runs, inside = (sum(int(row[name]) for row in found) for name in ("calibrated", "inside"))
+    error, linear = (
+        float(np.median([float(row[name]) for row in found])) for name in ("error", "linear")
+    )
+    return Calibrated(len(found), runs, inside, error, linear)
 
 
 def main() -> None:
-    own, both = third(), pooled()
-    print(f"third draw, {len(own)} sources, and all {FIRST + len(own)}: measured / predicted")
+    columns = [ratios(3), ratios(4), np.concatenate([first(), ratios()])]
+    print("third and fourth draw, and all: " + ", ".join(f"{len(own)} sources" for own in columns))
     for share in ASKED:
-        print(f"  {share:5.0%}  {np.quantile(own, share):5.2f}  {both[share]:5.2f}")
-    for said, low, high in (("all", both[0.05], both[0.95]), ("the first two", *twentieths())):
+        print(f"  {share:5.0%}" + "".join(f"  {np.quantile(own, share):5.2f}" for own in columns))
+    for draw, before in ((3, ()), (4, (3,))):
+        low, high = twentieths(*before)
+        own = ratios(draw)
         inside = int(((low <= own) & (own <= high)).sum())
+        print(f"of draw {draw} {inside} of {len(own)} lie from {low:.2f} to {high:.2f}, where")
+        print("nine of ten of the draws before it do")
+    for draws in ((3,), (4,), (3, 4)):
+        found = calibrated(*draws)
         print(
-            f"of the third {inside} of {len(own)} lie from {low:.2f} to {high:.2f}, those of {said}"
+            f"draw {', '.join(map(str, draws))}, calibrated: {found.runs} runs of {found.sources} "
+            f"sources, {found.error:.1%} off (linear {found.linear:.1%}), "
+            f"{found.inside / found.runs:.0%} inside"
         )
 
 
