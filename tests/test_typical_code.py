@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dpsim.cases.typical_code import FASTEST, LEVEL, SLOWEST, SOURCES
+from dpsim.cases.typical_code import BETWEEN, FASTEST, INSIDE, LEVEL, SCALED, SLOWEST, SOURCES
 from dpsim.checks.steps import check_steps
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
@@ -39,6 +40,16 @@ def test_the_numbers_are_those_of_the_pooled_sources() -> None:
     found = [pooled[share] for share in (0.5, 0.05, 0.95)]
     assert found == [pytest.approx(one, rel=0.01) for one in (LEVEL, FASTEST, SLOWEST)]
     assert SOURCES == typical_code.FIRST + len(typical_code.ratios()) == 108
+
+
+def test_what_calibrated_steps_lose_is_that_of_the_sources() -> None:
+    sys.path.append(str(Path(__file__).parents[1] / "validation"))
+    import typical_code
+
+    for column, ends in (("inside_node", INSIDE), ("between_nodes", BETWEEN)):
+        found = np.quantile(typical_code.carried(column), [0.05, 0.95])
+        assert found == pytest.approx(ends, rel=0.01)
+    assert typical_code.calibrated().sources == SCALED == 52
 
 
 def test_compute_takes_so_much_longer_and_the_rest_does_not() -> None:
@@ -79,13 +90,27 @@ def test_an_answer_of_both_names_neither_in_its_headline_and_warns_of_both() -> 
     assert all(any(kind in text for text in found.warnings) for kind in kinds)
 
 
-def test_a_measured_step_says_how_fast_the_code_is() -> None:
-    measured = ["calibrate={step_time: 7.5 s, ranks: 8}", "cluster.nodes=2", "sweep=null"]
+def test_a_measured_step_says_how_fast_the_code_is_and_not_what_it_loses() -> None:
+    tuned, typical = (answer("quickstart", f"compute.code={code}") for code in ("tuned", "typical"))
+    pairs = list(zip(computed(tuned.points), computed(typical.points), strict=True))
+    assert [one.step_time_s for one, _ in pairs] == [other.step_time_s for _, other in pairs]
+    assert pairs[0][0].interval == pairs[0][1].interval  # the measured count itself
+    for one, other in pairs[1:]:
+        low, high = BETWEEN if other.nodes > 1 else INSIDE
+        assert other.interval.high == pytest.approx(high * other.step_time_s, rel=0.05)
+        assert other.interval.high > one.interval.high
+        assert one.interval.low / other.step_time_s < low  # tuned code's reaches as far down
+        assert other.interval.low == one.interval.low
+    assert "(90 % interval of typical code " in headline(typical)
+    assert any("a step measured on a second count" in text for text in typical.warnings)
+
+
+def test_steps_measured_on_several_counts_say_what_it_loses() -> None:
     tuned, typical = (
-        answer("llama3-8b-typical-code", *measured, f"compute.code={code}")
-        for code in ("tuned", "typical")
+        answer("calibrate-points", f"compute.code={code}") for code in ("tuned", "typical")
     )
-    assert computed(typical.points)[0].interval == computed(tuned.points)[0].interval
+    ends = [[one.interval for one in computed(found.points)] for found in (tuned, typical)]
+    assert ends[0] == ends[1]
     assert any("compute.code changes nothing" in text for text in typical.warnings)
 
 

@@ -91,6 +91,12 @@ def calibrated(*draws: int) -> Calibrated:
     return Calibrated(len(found), runs, inside, error, linear)
 
 
+def carried(column: str) -> Array:
+    """Measured / predicted of calibrated steps of all sources that are kept, of a `column` of where
+    ranks were: inside_node or between_nodes."""
+    return np.array([float(row[column]) for row in strangers() if row[column]])
+
+
 def main() -> None:
     columns = [ratios(3), ratios(4), np.concatenate([first(), ratios()])]
     print("third and fourth draw, and all: " + ", ".join(f"{len(own)} sources" for own in columns))
@@ -108,6 +114,13 @@ def main() -> None:
             f"draw {', '.join(map(str, draws))}, calibrated: {found.runs} runs of {found.sources} "
             f"sources, {found.error:.1%} off (linear {found.linear:.1%}), "
             f"{found.inside / found.runs:.0%} inside"
+        )
+    for column in ("inside_node", "between_nodes"):
+        own = carried(column)
+        low, middle, high = np.quantile(own, [0.05, 0.5, 0.95])
+        print(
+            f"calibrated, {column}: measured / predicted of {len(own)} sources {low:.2f} to "
+            f"{high:.2f} in nine of ten, {middle:.2f} in the median"
         )
 
 

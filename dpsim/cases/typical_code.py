@@ -1,4 +1,4 @@
-"""What typical code takes, beside tuned code, of which uncalibrated predictions are (A103).
+"""What typical code takes and loses, beside tuned code, of which predictions are (A103).
 
 Whole steps of sources of training runs that nobody had looked at, over what is predicted of tuned
 code, are taken for what their compute takes; `validation/typical_code.py` pools the sources.
@@ -13,6 +13,9 @@ from dpsim.models import Model
 #: how many sources there are, what the median of them takes over what is predicted, and what a
 #: twentieth takes at most and at least
 SOURCES, LEVEL, FASTEST, SLOWEST = 108, 1.36, 0.65, 6.6
+#: of how many of them steps could be calibrated on a smaller count, and what a twentieth of these
+#: takes at most and at least over such a prediction: inside a node, and between nodes
+SCALED, INSIDE, BETWEEN = 52, (0.97, 1.7), (0.92, 3.5)
 
 
 def is_typical(scenario: Scenario) -> bool:
@@ -31,6 +34,12 @@ def level_of(scenario: Scenario, model: Model) -> float:
         message = "layers state their durations, which say how fast the code is; leave it out"
         raise Refused(message, ("compute", "code"))
     return LEVEL
+
+
+def carried_ends(nodes: int) -> tuple[float, float]:
+    """By what factors a step of typical code on so many `nodes` may be off that is carried from the
+    measured one."""
+    return BETWEEN if nodes > 1 else INSIDE
 
 
 def compute_ends() -> tuple[float, float]:

@@ -26,7 +26,7 @@ from dpsim.core.dtypes import dtype_class
 from dpsim.predict.drawn import Z90
 from dpsim.predict.point import Causes
 from dpsim.predict.programs import PROGRAM, apart, program_of
-from dpsim.predict.uncertainty import CHANGED, COMPUTE, DEPARTURE, DOUBTED, OVERHEADS, SPLIT
+from dpsim.predict.uncertainty import CHANGED, COMPUTE, DEPARTURE, DOUBTED, OTHERS, OVERHEADS, SPLIT
 
 #: what is unsure of typical code: it is the same wherever it runs
 CODE = ("typical code",)
@@ -106,7 +106,7 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
         return _generation(case), dtype_class(case.precision.compute), case.model.name
     if name == PROGRAM:
         return device, dtype_class(case.precision.compute), case.model.name, *program_of(case)
-    if name in (OVERHEADS, DEPARTURE, SPLIT):
+    if name in (OVERHEADS, DEPARTURE, SPLIT, OTHERS):
         return device, case.model.name, fabric_of(case), *program_of(case)
     if name.startswith("collectives"):
         source = case.scenario.calibration

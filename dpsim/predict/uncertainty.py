@@ -38,6 +38,8 @@ stand-in               what a model of that size may do otherwise than equal blo
 lengths of texts       between half and all of their longest, where they vary (`Doubt`)
 slices                 per doubling of slices of TPUs since the calibrated run, which cost more than
                        their links take (docs/howto/tpus.md)
+others' losses         where code is typical, what lets a calibrated step on other counts reach as
+                       far as those of sources that nobody had looked at (A103)
 little known device    per root of the doublings of ranks since the calibrated run, where no runs
                        tell the share of peak that such devices reach in such dtypes
 
@@ -59,7 +61,7 @@ from collections.abc import Callable, Sequence
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
 from dpsim.cases.plays import Stretch
-from dpsim.cases.typical_code import is_typical
+from dpsim.cases.typical_code import carried_ends, is_typical
 from dpsim.core import plugins
 from dpsim.predict.drawn import drawn
 from dpsim.predict.player import Played, lane_times
@@ -85,7 +87,7 @@ NETWORK_PRIOR = (0.85, 1.8)
 HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
 COMPUTE, OVERHEADS = "compute (prior)", "overheads (prior)"
-CHANGED = "other compute (prior)"
+CHANGED, OTHERS = "other compute (prior)", "others' losses (prior)"
 DEPARTURE, DOUBTED, SPLIT = "departure", "doubted calibration", "split model"
 #: the least factor of a cause: nothing is infinitely surprising
 _LEAST = 1e-3
@@ -130,7 +132,7 @@ def interval(
     causes |= _changed(case, played, changed)
     causes = _told(_whole(causes, case, time), fitted)
     if away and fitted is None:
-        causes = _no_faster(causes, case, played, lanes)
+        causes = _as_others(_no_faster(causes, case, played, lanes), case)
     causes |= _beside(case, played, calibrated_at, same, fed=same and linear is not None)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
@@ -231,6 +233,20 @@ def _no_faster(causes: Causes, case: Case, played: Played, lanes: Lanes) -> Caus
         name: (max(min(ends), _LEAST) ** share, max(ends)) if min(ends) < 1.0 else ends
         for name, ends in causes.items()
     }
+
+
+def _as_others(causes: Causes, case: Case) -> Causes:
+    """`causes` of a calibrated step, where code is typical with what lets them reach together as
+    far as calibrated steps of other sources did: slow loaders and networks, links that are not what
+    they seem."""
+    if not case.scenario.compute.typical:
+        return causes
+    ends = carried_ends(case.topology.nodes if case.topology else 1)
+    fast, slow = (
+        math.sqrt(max(math.log(end) ** 2 - math.log(own) ** 2, 0.0))
+        for end, own in zip(ends, _quadrature(causes), strict=True)
+    )
+    return {**causes, OTHERS: (math.exp(-fast), math.exp(slow))}
 
 
 def _told(causes: Causes, fitted: Causes | None) -> Causes:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from dpsim.cases.case import Case
-from dpsim.cases.typical_code import FASTEST, LEVEL, SLOWEST, SOURCES, is_typical
+from dpsim.cases.typical_code import (
+    BETWEEN,
+    FASTEST,
+    INSIDE,
+    LEVEL,
+    SCALED,
+    SLOWEST,
+    SOURCES,
+    is_typical,
+)
 
 #: of the same sources, how many times as long as predicted the steps of a quarter take at least,
 #: and how many of their runs the intervals of tuned code hold (A103)
@@ -23,7 +32,19 @@ TYPICAL = (
     f"{SLOWEST} times in nine of ten); exchanges are as modelled; one measured step makes the "
     "interval narrow: see `calibrate:`"
 )
-_OF = {NOT_CALIBRATED: " of tuned code", TYPICAL: " of typical code"}
+CARRIED = (
+    "intervals on other counts than the measured one are those of typical code: calibrated steps "
+    f"of {SCALED} sources that nobody had looked at took x {INSIDE[0]} to {INSIDE[1]} of what was "
+    f"predicted inside a node, and x {BETWEEN[0]} to {BETWEEN[1]} between nodes; a step measured "
+    "on a second count says what yours loses (calibrate.points)"
+)
+TOLD = (
+    "compute.code changes nothing: measured steps on several counts say how fast the code is, and "
+    "what it loses (calibrate)"
+)
+_OF = {
+    NOT_CALIBRATED: " of tuned code", TYPICAL: " of typical code", CARRIED: " of typical code",
+}  # fmt: skip
 
 
 def said_of(cases: Iterable[Case]) -> Iterator[str]:

@@ -47,8 +47,6 @@ def unused(case: Case) -> Iterator[str]:
         )
     if scenario.compute.efficiency is not None and given:
         yield "compute.efficiency changes nothing: the durations of layers are given"
-    if scenario.compute.typical and scenario.calibrate is not None:
-        yield "compute.code changes nothing: a measured step says how fast the code is (calibrate)"
     if scenario.execution.cuda_graphs and scenario.host.launch is None and not _quicker(case):
         yield (
             "execution.cuda_graphs changes nothing: no layer and no update is held up by launches "
