@@ -25,7 +25,8 @@ from dpsim.predict.level import level_of
 from dpsim.predict.memory import crowded, memory_of
 from dpsim.predict.player import step_time
 from dpsim.predict.timed import timed
-from dpsim.report.step_check import faster, listed, said
+from dpsim.predict.unmeasured import UNTUNED
+from dpsim.report.step_check import faster, listed, said, untuned
 
 ROOT = Path(__file__).parent.parent
 Cli = Callable[..., tuple[int, str, str]]
@@ -474,3 +475,17 @@ def test_more_healthy_steps_make_a_fault_no_less_sure() -> None:
         said.append(check_steps(timed(read("quickstart", sets), ["32=420ms"], [])))
     assert [found.verdict for found in said] == ["slow", "slow"]
     assert said[1].probability > said[0].probability
+
+
+def test_slow_steps_of_unmeasured_code_may_be_those_of_code_that_nobody_tuned() -> None:
+    """A step twice as long is a fault's, or what other sources' code takes: who asks is told so,
+    and how to find out."""
+    sets = ["calibrate=null", "sweep=null"]
+    found = check_steps(timed(read("quickstart", sets), ["8=900ms"], []))
+    assert (found.verdict, untuned(found)) == ("slow", [UNTUNED])
+    commands = next_commands(found, AskedCheck("quickstart", ["8=900ms"]))
+    assert commands[0] == "dpsim check quickstart --step-time 1=TIME --step-time 8=900ms"
+    assert "--set compute.code=typical" in commands[1]
+    for more in ("compute.code=typical", "calibrate={step_time: 318.8 ms, ranks: 1}"):
+        other = check_steps(timed(read("quickstart", [*sets, more]), ["8=900ms"], []))
+        assert untuned(other) == []

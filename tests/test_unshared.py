@@ -1,4 +1,5 @@
-"""Where sharing links would take minutes, communicators have them whole, and the answer says so."""
+"""Where ranks at paces of their own share links, less is played: fewer steps, or, where that hardly
+matters, without sharing; and the answer says so."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ import pytest
 
 from dpsim.cases.case import Case
 from dpsim.describe.scenario import load
-from dpsim.predict import player
+from dpsim.predict import crowd, player
+from dpsim.predict.crowd import HARDLY, WARM
 from dpsim.predict.effort import EVENT, effort_of
 from dpsim.predict.player import play, step_time
 from dpsim.predict.prediction import predict
-from dpsim.predict.unshared import LONGER
 
 #: shards over all ranks beside contexts of two, every pair at a pace of its own
 MESH: dict[str, Any] = {
@@ -24,38 +25,66 @@ MESH: dict[str, Any] = {
     "batch": {"global": 64},
     "variability": {"jitter": "2 %", "steps": 12},
 }
+#: contexts across nodes, whose exchanges cross the links that gathers cross
+ACROSS: dict[str, Any] = {
+    "model": {"huggingface": "llama-3.2-3b.json", "sequence_length": 4096},
+    "cluster": {"machine": "dgx-a100", "nodes": 2, "inter_node_bandwidth": "100 Gbit/s"},
+    "parallel": {"context": 16},
+    "batch": {"per_device": 1},
+    "precision": {"parameters": "bf16", "compute": "bf16"},
+}
 
 
 def case_of(**changes: Any) -> Case:
     return Case(load({**MESH, **changes}, Path(), "test").points[0], Path())
 
 
-def test_steps_are_shorter_without_sharing_and_by_as_much_as_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shared = play(case_of())
-    assert (shared.engine, shared.unshared) == ("event", 0.0)
-    monkeypatch.setattr(player, "CROWDED", 1e-9)
+@pytest.fixture
+def budget(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """No time at all for crowded plays."""
+    for module in (crowd, player):
+        monkeypatch.setattr(module, "CROWDED", 1e-9)
+    return monkeypatch
+
+
+def test_sharing_is_left_out_where_it_hardly_matters(budget: pytest.MonkeyPatch) -> None:
+    shared = play(case_of(engine="event"))
+    assert shared.unshared == 0.0
     apart = play(case_of())
     assert apart.engine == "vectorised"
     assert apart.unshared == effort_of(case_of()).crowded(EVENT)
-    assert 1.0 < shared.step_time / apart.step_time < 1.0 + LONGER[1] / 100.0
+    assert 1.0 < shared.step_time / apart.step_time < HARDLY
     assert step_time(case_of()) == pytest.approx(apart.step_time, rel=1e-12)
 
 
-def test_the_answer_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(player, "CROWDED", 1e-9)
-    said = [one for one in predict(load(MESH, Path(), "test")).warnings if "meet on links" in one]
-    assert len(said) == 1
-    assert "on 16 ranks" in said[0]
+def test_it_is_never_left_out_where_it_matters(budget: pytest.MonkeyPatch) -> None:
+    case = case_of(**ACROSS)
+    assert crowd.longer_on_fewer(case, effort_of(case)) > 1.2
+    found = play(case)
+    assert (found.engine, found.unshared, len(found.durations)) == ("event", 0.0, 1)
+    whole = play(case_of(**ACROSS, engine="event"))
+    assert found.durations[0] == pytest.approx(whole.durations[0], rel=1e-9)
+    assert step_time(case) == pytest.approx(found.step_time, rel=1e-9)
 
 
-def test_who_asks_for_the_event_engine_has_links_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = play(case_of())
-    monkeypatch.setattr(player, "CROWDED", 1e-9)
-    asked = play(case_of(engine="event"))
-    assert asked.unshared == 0.0
-    assert asked.step_time == shared.step_time
+def test_as_many_steps_are_played_as_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, case = play(case_of()), case_of()
+    each = effort_of(case).crowded(EVENT, 1)
+    for module in (crowd, player):
+        monkeypatch.setattr(module, "CROWDED", each * (4.5 + WARM))
+    few = play(case)
+    assert (few.engine, len(few.durations), len(whole.durations)) == ("event", 4, 12)
+    assert few.durations == pytest.approx(whole.durations[:4], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"), [({}, "have them whole"), (ACROSS, "1 of 12 random steps were played")]
+)
+def test_the_answer_says_what_was_left_out(
+    budget: pytest.MonkeyPatch, changes: dict[str, Any], said: str
+) -> None:
+    warnings = predict(load({**MESH, **changes}, Path(), "test")).warnings
+    assert [text for text in warnings if said in text and text.startswith("on 16 ranks")]
 
 
 def test_four_times_the_ranks_are_sixteen_times_the_crowd() -> None:

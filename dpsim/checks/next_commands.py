@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dpsim.cases.case import Case
+from dpsim.cases.typical_code import is_typical
 from dpsim.cases.variant import at_ranks
 from dpsim.checks.hypotheses import UNKNOWN
 from dpsim.checks.steps import StepCheck
@@ -55,7 +56,10 @@ def next_commands(found: StepCheck, asked: AskedCheck) -> list[str]:
         return []
     top = max((cause.probability for cause in found.causes), default=0.0)
     likely = [c.name for c in found.causes if c.probability >= max(WORTH * top, 0.05)]
-    commands = list(_more(found, asked)) if found.verdict == "cannot_tell" else []
+    untold = found.verdict == "slow" and of_tuned_code(found)
+    commands = list(_more(found, asked)) if untold or found.verdict == "cannot_tell" else []
+    if untold:
+        commands.append(asked.again(asked.points, "compute.code=typical"))
     if found.below:
         commands.append(shlex.join(["dpsim", "run", asked.scenario, *_sets(asked)]))
     if found.only_faster or found.verdict == "normal":
@@ -63,6 +67,12 @@ def next_commands(found: StepCheck, asked: AskedCheck) -> list[str]:
     for name in likely if found.verdict == "slow" else likely[:1]:
         commands += _of(name, found, asked)
     return list(dict.fromkeys(commands))
+
+
+def of_tuned_code(found: StepCheck) -> bool:
+    """Whether healthy steps are those of tuned code, for no step was measured that says more."""
+    scenario = found.observed[0].case.scenario
+    return scenario.calibrate is None and not is_typical(scenario)
 
 
 def _more(found: StepCheck, asked: AskedCheck) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -24,7 +25,7 @@ from dpsim.planning.mesh_space import MeshSetting, MeshSpace, halved
 from dpsim.planning.mesh_wanted import MeshLimits
 from dpsim.planning.search import holds
 from dpsim.predict import shortened
-from dpsim.predict.memory import memory_of
+from dpsim.predict.memory import crowded, memory_of
 from dpsim.predict.player import fastest
 from dpsim.predict.point import FITTING
 
@@ -56,6 +57,7 @@ class Searched:
     bounded    slower than what was found, by a bound
     missing    played, and not what is wanted; `nearest` comes nearest to it, at that margin
     fitting    whether any was too large for what is wanted alone
+    crowded    of those too large, pipelines that may wait for memory
     """
 
     timed: list[TimedMesh] = field(default_factory=list)
@@ -68,6 +70,7 @@ class Searched:
     missing: int = 0
     nearest: tuple[float, MeshSetting] | None = None
     fitting: bool = False
+    crowded: int = 0
 
     @property
     def refused(self) -> int:
@@ -106,13 +109,15 @@ class Searched:
 @dataclass
 class MeshSearch:
     """Searches `space` for the `wanted` fastest meshes and the fastest that surely fits, among
-    those within `limits`."""
+    those within `limits`; without pipelines that may wait for memory unless `crowded` ones are
+    looked at too."""
 
     bench: Bench
     space: MeshSpace
     wanted: int
     tell: told.Told = told.nobody
     limits: MeshLimits = field(default_factory=MeshLimits)
+    crowded: bool = False
     found: Searched = field(default_factory=Searched)
     _smallest: dict[tuple[object, ...], float] = field(default_factory=dict)
     _limit: float = inf
@@ -169,6 +174,10 @@ class MeshSearch:
             if not self._room(used.fits) or not self.limits.takes(used.total):
                 self.found.too_large += 1
                 self.found.needs(used.total, setting)
+                return None
+            if not self.crowded and crowded(case, used):
+                self.found.too_large += 1
+                self.found.crowded += 1
                 return None
             bound = 0.0 if self.space.dealt(setting) else at_least(case)
             return bound, used.fits in ("yes", None)
@@ -227,10 +236,15 @@ class MeshSearch:
 
 
 def step_time(case: Case) -> float:
-    """The step time of `case`, with links shared by nobody but the ranks of a collective [s]."""
-    if case.mesh.plain:
-        return fastest(case, splits=False).step_time
-    return shortened.step_time(case)
+    """The step time of `case`, with links shared by nobody but the ranks of a collective [s]; where
+    ranks differ at random, of the one step that other meshes are played for, in which they differ
+    alike."""
+    if not case.mesh.plain:
+        return shortened.step_time(case)
+    if case.scenario.variability.random and case.feed is None:
+        with suppress(SimulationError):
+            return shortened.one_step(case)
+    return fastest(case, splits=False).step_time
 
 
 def exhaustive(

@@ -13,7 +13,10 @@ from dpsim.predict.point import Point
 #: connections per channel that are tried: as many as the widest of NCCL's own settings have
 SOCKETS = 8
 #: how they are asked for
-MORE = f"collective.sockets: {SOCKETS} (NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD)"
+MORE = (
+    f"collective: {{backend: nccl, sockets: {SOCKETS}}} (NCCL_SOCKET_NTHREADS x "
+    "NCCL_NSOCKS_PERTHREAD)"
+)
 #: a size at which bandwidth is all [B], and what is worth saying
 _LARGE, _SHORTER = 2**28, 0.9
 

@@ -16,6 +16,7 @@ from dpsim.compile.timeline import after_input
 from dpsim.core import told
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
+from dpsim.machines.devices import SOCKETS
 from dpsim.predict.blame import affordable, blame, without
 from dpsim.predict.compressed import compression_gain
 from dpsim.predict.cures import cures, with_spares
@@ -103,7 +104,7 @@ def _changes(case: Case, now: float) -> Iterator[tuple[str, float, float]]:
     """Name, the new step time, and samples per step relative to now, a step of `now` seconds."""
     host = case.scenario.host
     if case.ranks > 1:
-        yield "twice the bandwidth", _short(case, Stretch(transfer=0.5)), 1.0
+        yield from _twice_the_bandwidth(case)
         yield "half the latency", _short(case, Stretch(latency=0.5)), 1.0
         yield "free communication", _short(without_communication(case)), 1.0
     doubled = _twice_the_batch(case.scenario.batch).of(case)
@@ -127,6 +128,18 @@ def _changes(case: Case, now: float) -> Iterator[tuple[str, float, float]]:
     for variant in better_fed(case):
         yield variant.name, _short(variant.of(case)), 1.0
     yield from _cures(case)
+
+
+def _twice_the_bandwidth(case: Case) -> Iterator[tuple[str, float, float]]:
+    """With all links twice as fast; where bytes go through the hosts' TCP, whose connections carry
+    no more for that, with the links between nodes."""
+    port = case.topology.port if case.topology else None
+    if port is None or port.kind not in SOCKETS:
+        yield "twice the bandwidth", _short(case, Stretch(transfer=0.5)), 1.0
+        return
+    cluster = replace(case.scenario.cluster, inter_node_bandwidth=2.0 * port.bandwidth)
+    wide = Variant("twice the bandwidth between nodes", {"cluster": cluster})
+    yield wide.name, _short(wide.of(case)), 1.0
 
 
 def _within_nodes(case: Case, now: float) -> Iterator[tuple[str, float, float]]:

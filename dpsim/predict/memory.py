@@ -47,14 +47,14 @@ def memory_of(case: Case) -> MemoryUse:
     return max(uses, key=lambda use: use.total / use.capacity if use.capacity else use.total)
 
 
-def crowded(case: Case) -> bool:
+def crowded(case: Case, used: MemoryUse | None = None) -> bool:
     """Whether steps may wait for memory: of torch's pipelines of `CROWDED` stages and more on GPUs
-    of which the high end does not fit, and the low end does."""
+    of which the high end does not fit, and the low end does; `used`: what it uses, if known."""
     device = case.device
     if device is None or case.mesh.pipeline < CROWDED:
         return False
     torch = device.compute_capability > 0 or device.generation.startswith("cdna")
-    return torch and memory_of(case).fits in ("likely", "unlikely")
+    return torch and (used or memory_of(case)).fits in ("likely", "unlikely")
 
 
 def _memory_of(case: Case, job: Job, kind: int) -> MemoryUse:

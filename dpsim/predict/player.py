@@ -22,15 +22,13 @@ from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
 from dpsim.predict.acted import Acted, act
 from dpsim.predict.affordable import check_affordable
+from dpsim.predict.crowd import CROWDED, steps_of
 from dpsim.predict.effort import EVENT, Effort, effort_of
 from dpsim.predict.straight import along
 
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
 #: vectorised engine
 EVENT_BUDGET = 0.4
-#: CPU seconds of a single event play, as estimated, from which on `auto` leaves out that
-#: communicators share links, where nothing else keeps one pass from following them
-CROWDED = 30.0
 #: steps of a re-play on the event engine, where anything is random
 FEW = 8
 #: the vectorised engine where the times of steps are all that is asked for
@@ -133,9 +131,7 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
                 raise EngineRefused(said, ("engine",)) from None
             wanted, reason = "event", str(error)
             if (seconds := effort.crowded(EVENT)) > CROWDED:
-                with suppress(NotApplicable):
-                    apart = _in_one_pass(case, effort, reason, splits, sharing=False)
-                    return replace(apart, unshared=seconds)
+                return _crowded(case, effort, reason, splits, seconds)
     check_affordable(case, effort, EVENT)
     tried = case.shared.known(Latest, case.transport).take(case)
     timeline = tried or _settle(case.plays(), _event(case))[0]
@@ -170,6 +166,18 @@ def fastest(case: Case, *, splits: bool = True) -> Played:
         with suppress(NotApplicable):
             return _in_one_pass(case, effort_of(case), "the fastest that applies", splits)
     return play(case)
+
+
+def _crowded(case: Case, effort: Effort, reason: str, splits: bool, seconds: float) -> Played:
+    """`case`, which takes so many `seconds` with shared links: over fewer steps, or without."""
+    steps = steps_of(case, effort)
+    if steps is None:
+        with suppress(NotApplicable):
+            apart = _in_one_pass(case, effort, reason, splits, sharing=False)
+            return replace(apart, unshared=seconds)
+    check_affordable(case, effort, EVENT)
+    timeline = _settle(case.plays(at_most=steps or 1), _event(case))[0]
+    return Played(timeline, "event", reason, meal=_meal(case, timeline))
 
 
 def _in_one_pass(
@@ -250,12 +258,16 @@ def step_time(
             return _fed(case, _settle(plays, _ends)[0])
         except NotApplicable:
             met.shared = True
-    auto = in_one_pass and case.scenario.engine == "auto"
-    if auto and effort_of(case).crowded(EVENT) > CROWDED:
-        plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
-        with suppress(NotApplicable):
-            return _fed(case, _settle(plays, partial(_ends, sharing=False))[0])
-    plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
+    few, effort = at_most or FEW, effort_of(case)
+    auto = in_one_pass and case.scenario.engine == "auto" and not quiet
+    if auto and effort.crowded(EVENT) > CROWDED:
+        steps = steps_of(case, effort)
+        if steps is None:
+            plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
+            with suppress(NotApplicable):
+                return _fed(case, _settle(plays, partial(_ends, sharing=False))[0])
+        few = min(few, steps or 1)
+    plays = case.plays(stretch=stretch, quiet=quiet, at_most=few)
     timeline = _settle(plays, _event(case))[0]
     if tried:
         case.shared.known(Latest, case.transport).note(case, timeline)

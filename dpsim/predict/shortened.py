@@ -52,6 +52,13 @@ def step_time(case: Case, tried: Tries | None = None) -> float:
     return play(case, splits=False, tried=tried).step_time
 
 
+def one_step(case: Case) -> float:
+    """The first step of `case`, as meshes that split layers are played [s].
+
+    Raises SimulationError where one pass cannot follow it."""
+    return _played(case, splits=False).step_time
+
+
 def level(case: Case, calibrate: Calibrate) -> Level:
     """The level of `case` that `calibrate` asks for, as `dpsim.predict.level.level` has it.
 

@@ -26,6 +26,13 @@ NOT_CALIBRATED = (
     f"{HELD} of the runs); see `calibrate:`, or --set compute.code=typical, which predicts for "
     "such code"
 )
+#: what `dpsim check` says of the same
+UNTUNED = (
+    "No measured step says how fast the code is: healthy steps are those of tuned code, and of "
+    f"{SOURCES} sources that nobody had looked at steps took {LEVEL} times as long in the median, "
+    f"and {QUARTER} in a quarter.  A step of one rank tells, and --set compute.code=typical asks "
+    "about such code."
+)
 TYPICAL = (
     f"not calibrated: compute is that of typical code, {LEVEL} times tuned code's (so long took "
     f"whole steps in the median of {SOURCES} sources that nobody had looked at, and {FASTEST} to "

@@ -176,6 +176,11 @@ def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:
     said = good[0].scenario.cluster.inter_node_bandwidth if good else None
     if topology is None or said is None:
         return
+    if topology.nics > 1 and good[0].scenario.cluster.nics_per_node is None:
+        yield (
+            "cluster.inter_node_bandwidth: is of one NIC, and a node has "
+            f"{topology.nics} (cluster.nics_per_node says how many)"
+        )
     links = [topology.link(edge) for edge in topology.route(0, topology.ranks - 1)]
     pairs = range(min(topology.gpus, topology.ranks - topology.gpus))
     inside = max((_inside(topology, rank) for rank in pairs), default=math.inf)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.checks.hypotheses import MEANINGS
+from dpsim.checks.next_commands import of_tuned_code
 from dpsim.core.units import show
 from dpsim.predict.repeats import AGREE
+from dpsim.predict.unmeasured import UNTUNED
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.table import Columns, put, say
 from dpsim.report.text import clean, ranks
@@ -52,7 +54,7 @@ def print_step_check(
 ) -> None:
     """All that `found` says."""
     put(console, step_columns(found))
-    say(console, [HEALTHY])
+    say(console, [HEALTHY, *untuned(found)])
     causes = listed(found)
     if causes:
         say(console, [f"Probability of a fault: {found.probability:.0%}.  Likeliest:"], "bold")
@@ -64,6 +66,13 @@ def print_step_check(
         say(console, [f"  - {clean(command)}" for command in commands])
     say(console, [said(found)], STYLES[found.verdict])
     say(console, [files] if files else [])
+
+
+def untuned(found: StepCheck) -> list[str]:
+    """That steps which look slow may be those of code that nobody tuned."""
+    if found.verdict == "normal" or found.only_faster or not of_tuned_code(found):
+        return []
+    return [UNTUNED]
 
 
 def listed(found: StepCheck) -> list[LikelyCause]:

@@ -15,7 +15,7 @@ from dpsim.report.nccl_check import said_of as nccl_said
 from dpsim.report.pages import Chart, Code, Page, Section, Sheet, Words, charts, warned
 from dpsim.report.pages.charts import Spec, measure
 from dpsim.report.pages.collective import chart
-from dpsim.report.step_check import HEALTHY, differing, faster, listed, said, step_columns
+from dpsim.report.step_check import HEALTHY, differing, faster, listed, said, step_columns, untuned
 from dpsim.report.text import brief, clean, percent
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def steps_page(name: str, found: StepCheck, commands: Sequence[str]) -> str:
         spec = charts.amounts("Which fault", "probability", rows)
         parts.append(Chart("faults", "How likely each fault is", spec))
     sheet = Sheet(step_columns(found), (), "steps")
-    told = [HEALTHY, *faster(found), *differing(found)]
+    told = [HEALTHY, *untuned(found), *faster(found), *differing(found)]
     sections = [Section("", parts), Section("Steps", [sheet, Words(told)])]
     if likely:
         meanings = [f"{c.name}: {MEANINGS[c.name]}" for c in likely]
