@@ -2652,6 +2652,8 @@ def test_a_time_of_so_many_samples_is_that_of_their_steps(
     "metric",
     [
         "time to train", "total training time", "time per epoch", "wall-clock", "runtime",
+        "train_runtime", "epoch_time", "total_time", "s_per_epoch", "makespan", "end-to-end time",
+        "training time", "fine-tuning time", "compile time", "time for the whole run",
         "forward time", "step time without optimizer", "time per sample",
     ],
 )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -617,10 +616,47 @@ def test_checkpointing_in_short_is_recomputation(tmp_path: Path, words: str) -> 
     assert measured(tmp_path, **{**LLAMA, "act_ckpt": words}).data["recompute"] == "full"
 
 
-@pytest.mark.parametrize("words", ["cp 2", "--no-grad-checkpointing", "grad_cp=0"])
-def test_what_is_off_or_a_context_is_none(tmp_path: Path, words: str) -> None:
-    with suppress(Refused):
-        assert measured(tmp_path, **{**LLAMA, "act_ckpt": words}).data["recompute"] == "none"
+@pytest.mark.parametrize(
+    "words", ["--no-grad-checkpointing", "--no-gradient-checkpointing", "grad_cp=0",
+              "gradient_checkpointing: null", "gradient_checkpointing=n",
+              "gradient_checkpointing_disable()", "checkpointing: never"]
+)  # fmt: skip
+def test_checkpointing_that_is_off_is_none(tmp_path: Path, words: str) -> None:
+    assert measured(tmp_path, **{**LLAMA, "act_ckpt": words}).data["recompute"] == "none"
+
+
+@pytest.mark.parametrize("words", ["cp 2", "full except attention", "all but attention"])
+def test_contexts_and_parts_of_blocks_are_refused(tmp_path: Path, words: str) -> None:
+    with pytest.raises(Refused, match="act_ckpt"):
+        measured(tmp_path, **{**LLAMA, "act_ckpt": words})
+
+
+@pytest.mark.parametrize(
+    ("words", "parameters", "compute"),
+    [
+        ("fp32, not bf16", "fp32", "tf32"), ("fp32 (no bf16)", "fp32", "tf32"),
+        ("fp32 instead of bf16", "fp32", "tf32"), ("bf16, not fp16", "bf16", "bf16"),
+        ("bf16 autocast", "fp32", "bf16"), ("torch.autocast(bf16)", "fp32", "bf16"),
+        ("fp16 without AMP", "fp16", "fp16"), ("fp16, no mixed precision", "fp16", "fp16"),
+        ("fp32 weights, compute fp16", "fp32", "fp16"),
+        ("params fp32, compute bf16", "fp32", "bf16"),
+    ],
+)  # fmt: skip
+def test_what_is_denied_is_no_precision_and_weights_may_have_another(
+    tmp_path: Path, words: str, parameters: str, compute: str
+) -> None:
+    found = measured(tmp_path, precision=words).data["precision"]
+    assert (found["parameters"], found["compute"]) == (parameters, compute)
+
+
+@pytest.mark.parametrize("words", ["DDP, no FSDP", "DDP not FSDP", "DDP rather than FSDP"])
+def test_sharding_that_is_denied_tells_no_precision(tmp_path: Path, words: str) -> None:
+    plain, denied = (
+        measured(tmp_path, **{**LLAMA, "precision": "bf16", "strategy": strategy}).data
+        for strategy in ("DDP", words)
+    )
+    assert denied["precision"] == plain["precision"]
+    assert denied["strategy"] == plain["strategy"]
 
 
 def test_recomputation_of_another_run_is_none(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     words = vocabulary().tables
     unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
     timed, of = is_time(unit), counted(unit)
-    metric = row.text("metric").lower()
+    metric = row.text("metric").lower().replace("_", " ")
     if unit in words.times and not step and _of_other(metric):
         raise Refused(
             f"metric: {row.text('metric')[:60]!r} is no time of a step; step_time_s, or a rate in "
