@@ -17,7 +17,7 @@ from dpsim.play import NotApplicable, event, vectorised
 from dpsim.predict.effort import EVENT, Effort
 
 #: CPU seconds of a single event play, as estimated, from which on `auto` plays less of it
-CROWDED = 30.0
+CROWDED = 15.0
 #: of these, for the few ranks that tell whether sharing matters
 TOLD = 5.0
 #: as many times as long a step may be with shared links for these to be left out: Llama-3-8B with

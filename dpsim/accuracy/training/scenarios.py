@@ -348,6 +348,10 @@ def platform_of(row: TrainingRow) -> Platform:
     if stated:
         return found
     assumed = f"{per_node} GPUs a node are assumed" if per_node > 1 else "1 GPU a node is assumed"
+    if nodes and nodes > 1 and share < per_node:
+        assumed = (
+            f"nodes of {per_node} GPUs are assumed, of which {share} train on each of {nodes:g}"
+        )
     return Platform(tuple(replace(r, notes=(assumed, *r.notes)) for r in found.readings))
 
 
