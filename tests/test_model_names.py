@@ -69,6 +69,21 @@ def test_transformers_over_other_things_are_no_decoders(name: str, task: str) ->
     assert chosen("Transformer, 8 layers", "LLM", 7.9e7)["name"] == "transformer"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "3D ResNet-50",
+        "ResNet-50 (3D)",
+        "I3D ResNet-50",
+        "TSM ResNet-50",
+        "SimpleBaseline ResNet-50",
+    ],
+)
+def test_networks_on_clips_and_volumes_are_not_those_on_images(name: str) -> None:
+    with pytest.raises(Refused, match="is not known"):
+        chosen(name)
+
+
 def test_shapes_that_are_published() -> None:
     tiny = chosen("TinyLlama 1.1B")
     assert (tiny["blocks"], tiny["kv_heads"], tiny["feed_forward"]) == (22, 4, 5632)

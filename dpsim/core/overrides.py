@@ -220,7 +220,7 @@ def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
             _put(data, parts, key.strip(), parsed, beside)
             asked_last(data, dotted(parts), parsed)
             if parsed is None and len(parts) == 1:
-                del data[parts[0]]  # nothing in place of a section is none
+                del data[str(parts[0])]  # nothing in place of a section is none
         except Refused as error:
             raise Refused(f"--set {text}: {error}") from None
         changed[dotted(parts)] = text

@@ -87,7 +87,7 @@ class Trials:
             yield f"no number at {len(errors)} of {len(points)} values: {errors[0]}"
         unfit = sum(not point.memory.holds for point in computed(points))
         if unfit and not any(one.field == "fits" for one in self.wanted):
-            yield f"{unfit} of {len(points)} values do not fit in memory; add --require fits"
+            yield f"{unfit} of {len(points)} values are not taken to fit; add --require fits"
         yield from starved(points, key)
 
 

@@ -45,7 +45,7 @@ def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
         lines.append(f"No number at {len(failed):,} of {len(points):,} points: {clean(failed[0])}")
     unfit = sum(not point.memory.holds for point in computed(points))
     if unfit:
-        lines.append(f"{unfit:,} of {len(points):,} points do not fit in memory.")
+        lines.append(f"{unfit:,} of {len(points):,} points are not taken to fit in memory.")
     lines += [f"Warning: {clean(text)}" for text in _warnings(answer.warnings)]
     say(console, [*lines, *([files] if files else [])])
 

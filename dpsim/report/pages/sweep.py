@@ -90,7 +90,7 @@ def _headline(answer: GridAnswer) -> str:
         which = " that fits" if unfit and best.memory.holds else ""
         told.append(f"The highest throughput{which}: {rate(best)}, at {setting_text(best.set)}, "
                     f"limited by {bottleneck(best.bottleneck)}.")  # fmt: skip
-    told += [f"{unfit:,} {of} do not fit in memory."] if unfit else []
+    told += [f"{unfit:,} {of} are not taken to fit in memory."] if unfit else []
     told += [f"There is no number at {failed:,} {of}."] if failed else []
     return " ".join(told)
 
