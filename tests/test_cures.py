@@ -269,6 +269,25 @@ def test_single_changes_by_hand() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("rate", "gain"), [(20, 0.5), (90, 0.0)], ids=["the link binds", "its connections bind"]
+)
+def test_twice_the_bandwidth_over_tcp_is_what_doubling_it_does(rate: int, gain: float) -> None:
+    """Connections of the hosts' TCP carry no more for a faster link, and inside a node there are
+    none."""
+    said = {"machine": "dgx-h100", "inter_node_kind": "ethernet", "nics_per_node": 1}
+
+    def case(rate: int, **cluster: Any) -> Case:
+        whole = {**said, "inter_node_bandwidth": f"{rate} Gbit/s", "nodes": 2, **cluster}
+        return case_of(MIXED, cluster=whole, model={"name": "vgg16"})
+
+    now = case(rate)
+    then, _ = changes_of(now)["twice the bandwidth between nodes"]
+    assert then == pytest.approx(step_time(case(2 * rate)), rel=1e-9)
+    assert (then < (1 - gain / 2) * step_time(now)) == (gain > 0)
+    assert "twice the bandwidth" in changes_of(case(rate, nodes=1))
+
+
 def test_twice_the_batch_is_twice_the_samples_of_every_rank() -> None:
     """10 ms are of one sample: rank 2, which has 3, sets the pace with 60 ms."""
     case = case_of(batch={"per_device": 1, "per_rank": {2: 3}})

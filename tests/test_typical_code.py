@@ -105,6 +105,12 @@ def test_a_measured_step_says_how_fast_the_code_is_and_not_what_it_loses() -> No
     assert any("a step measured on a second count" in text for text in typical.warnings)
 
 
+def test_of_the_measured_count_alone_nothing_is_said_of_others() -> None:
+    found = answer("quickstart", "compute.code=typical", "sweep=null", "cluster.ranks=1")
+    assert "typical code" not in headline(found)
+    assert any("compute.code changes nothing" in text for text in found.warnings)
+
+
 def test_steps_measured_on_several_counts_say_what_it_loses() -> None:
     tuned, typical = (
         answer("calibrate-points", f"compute.code={code}") for code in ("tuned", "typical")

@@ -3,6 +3,7 @@ matters, without sharing; and the answer says so."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from dpsim.cases.case import Case
 from dpsim.describe.scenario import load
-from dpsim.predict import crowd, player
-from dpsim.predict.crowd import HARDLY, WARM
+from dpsim.predict import meeting
 from dpsim.predict.effort import EVENT, effort_of
+from dpsim.predict.meeting import HARDLY, WARM
 from dpsim.predict.player import play, step_time
 from dpsim.predict.prediction import predict
 
@@ -41,9 +42,8 @@ def case_of(**changes: Any) -> Case:
 
 @pytest.fixture
 def budget(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """No time at all for crowded plays."""
-    for module in (crowd, player):
-        monkeypatch.setattr(module, "CROWDED", 1e-9)
+    """No time at all for ranks whose communicators meet."""
+    monkeypatch.setattr(meeting, "LONG", 1e-9)
     return monkeypatch
 
 
@@ -52,14 +52,14 @@ def test_sharing_is_left_out_where_it_hardly_matters(budget: pytest.MonkeyPatch)
     assert shared.unshared == 0.0
     apart = play(case_of())
     assert apart.engine == "vectorised"
-    assert apart.unshared == effort_of(case_of()).crowded(EVENT)
+    assert apart.unshared == effort_of(case_of()).meeting(EVENT)
     assert 1.0 < shared.step_time / apart.step_time < HARDLY
     assert step_time(case_of()) == pytest.approx(apart.step_time, rel=1e-12)
 
 
 def test_it_is_never_left_out_where_it_matters(budget: pytest.MonkeyPatch) -> None:
     case = case_of(**ACROSS)
-    assert crowd.longer_on_fewer(case, effort_of(case)) > 1.2
+    assert meeting.longer_on_fewer(case, effort_of(case)) > 1.2
     found = play(case)
     assert (found.engine, found.unshared, len(found.durations)) == ("event", 0.0, 1)
     whole = play(case_of(**ACROSS, engine="event"))
@@ -69,9 +69,8 @@ def test_it_is_never_left_out_where_it_matters(budget: pytest.MonkeyPatch) -> No
 
 def test_as_many_steps_are_played_as_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, case = play(case_of()), case_of()
-    each = effort_of(case).crowded(EVENT, 1)
-    for module in (crowd, player):
-        monkeypatch.setattr(module, "CROWDED", each * (4.5 + WARM))
+    each = effort_of(case).meeting(EVENT, 1)
+    monkeypatch.setattr(meeting, "LONG", each * (4.5 + WARM))
     few = play(case)
     assert (few.engine, len(few.durations), len(whole.durations)) == ("event", 4, 12)
     assert few.durations == pytest.approx(whole.durations[:4], rel=1e-9)
@@ -87,7 +86,29 @@ def test_the_answer_says_what_was_left_out(
     assert [text for text in warnings if said in text and text.startswith("on 16 ranks")]
 
 
-def test_four_times_the_ranks_are_sixteen_times_the_crowd() -> None:
+def test_four_times_the_ranks_are_sixteen_times_as_long_to_play() -> None:
     few, many = (effort_of(case_of(cluster={"machine": "dgx-h100", "nodes": n})) for n in (2, 8))
     each = few.operations / many.operations
-    assert many.crowded(EVENT) * each == pytest.approx(16 * few.crowded(EVENT))
+    assert many.meeting(EVENT) * each == pytest.approx(16 * few.meeting(EVENT))
+
+
+def test_ranks_that_are_all_alike_take_no_longer() -> None:
+    calm = case_of(variability={}, compute={"spread": 0.0})
+    assert not meeting.too_long(calm, replace(effort_of(calm), players=2**20))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"iteration": 3}, {"parallel": {}, "strategy": {"kind": "local_sgd", "period": 4}}],
+    ids=["one iteration", "four steps in one"],
+)
+def test_what_is_short_of_itself_is_not_told_to_be(changes: dict[str, Any]) -> None:
+    small = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "dgx-a100", "nodes": 1},
+        "batch": {},
+    }
+    data = {**MESH, **small, "parallel": {}, **changes}
+    assert not [
+        text for text in predict(load(data, Path(), "t")).warnings if "random steps" in text
+    ]

@@ -13,8 +13,9 @@ from dpsim.models import Model
 #: how many sources there are, what the median of them takes over what is predicted, and what a
 #: twentieth takes at most and at least
 SOURCES, LEVEL, FASTEST, SLOWEST = 108, 1.36, 0.65, 6.6
-#: of how many of them steps could be calibrated on a smaller count, and what a twentieth of these
-#: takes at most and at least over such a prediction: inside a node, and between nodes
+#: of how many sources of the last two draws steps could be calibrated on a smaller count, and what
+#: a twentieth of these takes at most and at least over such a prediction: inside a node, and
+#: between nodes
 SCALED, INSIDE, BETWEEN = 52, (0.97, 1.7), (0.92, 3.5)
 
 

@@ -70,9 +70,11 @@ def next_commands(found: StepCheck, asked: AskedCheck) -> list[str]:
 
 
 def of_tuned_code(found: StepCheck) -> bool:
-    """Whether healthy steps are those of tuned code, for no step was measured that says more."""
-    scenario = found.observed[0].case.scenario
-    return scenario.calibrate is None and not is_typical(scenario)
+    """Whether healthy steps are those of tuned code, for no step and no layer was measured that
+    says more."""
+    case = found.observed[0].case
+    told = case.scenario.calibrate is not None or any(one.forward for one in case.model.layers)
+    return case.machine is not None and not told and not is_typical(case.scenario)
 
 
 def _more(found: StepCheck, asked: AskedCheck) -> Iterator[str]:

@@ -204,8 +204,7 @@ def _at(data: Any, path: str) -> Any:
 def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
     """Apply ``a.b=v`` texts to `data` in place; returns path -> text.
 
-    A key that the sweep varies is taken out of the sweep: what is asked for last, wins.  ``a=null``
-    leaves section `a` out.
+    A key that the sweep varies is taken out of the sweep: what is asked for last, wins.
     """
     texts("sets", sets)
     changed = {}
@@ -219,8 +218,6 @@ def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
             parts = parts_of(key.strip())
             _put(data, parts, key.strip(), parsed, beside)
             asked_last(data, dotted(parts), parsed)
-            if parsed is None and len(parts) == 1:
-                del data[str(parts[0])]  # nothing in place of a section is none
         except Refused as error:
             raise Refused(f"--set {text}: {error}") from None
         changed[dotted(parts)] = text

@@ -21,8 +21,8 @@ class Compute:
                 longer a step computes and least with synthetic data, or 0 where `variability` says
                 how ranks differ at random
     code        how fast the code is taken to be where no step was measured: `tuned`, as published
-                benchmarks', or `typical`, as other sources', 1.36 times as long and less sure; from
-                a measured step on other counts are as unsure as theirs
+                benchmarks', or `typical`, as other sources', 1.36 times as long and less sure;
+                steps carried from a measured one to other counts are as unsure as theirs were
     """
 
     efficiency: units.PositiveFraction | None = None

@@ -29,7 +29,7 @@ class Appetite:
     shared     the same where another may need these links at the same time [s]
     steps      steps that are kept; None: all
     folds      whether ranks that do the same at the same time are one player
-    crowd      CPU seconds for each pair of players, where communicators meet on links: all their
+    meeting    CPU seconds for each pair of players, where communicators meet on links: all their
                rates are worked out anew whenever one of them is through [s]
     """
 
@@ -41,7 +41,7 @@ class Appetite:
     shared: float = 0.0
     steps: int | None = None
     folds: bool = False
-    crowd: float = 0.0
+    meeting: float = 0.0
 
 
 #: benchmarks/engines.py on a 2-core x86-64 machine, Llama-3-8B: 3 us and 250 B an operation and
@@ -53,7 +53,7 @@ class Appetite:
 #: 8 on 65,536 ranks); 0.13 us for each pair of ranks (event, FSDP2 beside contexts of two ranks and
 #: 2 % of jitter, on 16 to 256)
 EVENT = Appetite(
-    0.0, 3.5e-6, 300.0, rank=2700.0, reached=5e-9, shared=3e-7, folds=True, crowd=1.3e-7
+    0.0, 3.5e-6, 300.0, rank=2700.0, reached=5e-9, shared=3e-7, folds=True, meeting=1.3e-7
 )
 VECTORISED = Appetite(2.5e-5, 1.5e-10, 0.0, rank=500.0, steps=2)
 APART = Appetite(2.5e-5, 1.5e-7, 20.0, rank=500.0, steps=2)
@@ -99,9 +99,10 @@ class Effort:
         each = each * (1 + self.transfers) + reached * self.players
         return self.steps * self.operations * each
 
-    def crowded(self, engine: Appetite, steps: int | None = None) -> float:
-        """The same where communicators are known to meet on links, of so many `steps` [s]."""
-        return (steps or self.steps) * self.operations * engine.crowd * self.players**2
+    def meeting(self, engine: Appetite, steps: int | None = None) -> float:
+        """The same where communicators of ranks at paces of their own are known to meet on links,
+        of so many `steps` [s]."""
+        return (steps or self.steps) * self.operations * engine.meeting * self.players**2
 
     def bytes(self, engine: Appetite) -> float:
         """Rough bytes that playing needs [B]."""

@@ -22,8 +22,8 @@ from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
 from dpsim.predict.acted import Acted, act
 from dpsim.predict.affordable import check_affordable
-from dpsim.predict.crowd import CROWDED, steps_of
 from dpsim.predict.effort import EVENT, Effort, effort_of
+from dpsim.predict.meeting import steps_of, too_long
 from dpsim.predict.straight import along
 
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
@@ -52,6 +52,7 @@ class Played:
     settled  whether it is that of the first play, or nothing could settle
     unshared what playing with the links that communicators share would take [s], where that was
              left out; 0: it was not
+    few      how many random steps were played, where all would take too long; 0: all were
     meal     its steps as they are fed; None where nothing is known of what feeds them
     acted    how it went, where workers behave
     """
@@ -63,6 +64,7 @@ class Played:
     meal: Meal | None = None
     acted: Acted | None = None
     unshared: float = 0.0
+    few: int = 0
 
     @property
     def durations(self) -> tuple[float, ...]:
@@ -130,8 +132,8 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
                 said = f"vectorised does not apply: {error}; write auto or event"
                 raise EngineRefused(said, ("engine",)) from None
             wanted, reason = "event", str(error)
-            if (seconds := effort.crowded(EVENT)) > CROWDED:
-                return _crowded(case, effort, reason, splits, seconds)
+            if too_long(case, effort):
+                return _less(case, effort, reason, splits)
     check_affordable(case, effort, EVENT)
     tried = case.shared.known(Latest, case.transport).take(case)
     timeline = tried or _settle(case.plays(), _event(case))[0]
@@ -168,16 +170,17 @@ def fastest(case: Case, *, splits: bool = True) -> Played:
     return play(case)
 
 
-def _crowded(case: Case, effort: Effort, reason: str, splits: bool, seconds: float) -> Played:
-    """`case`, which takes so many `seconds` with shared links: over fewer steps, or without."""
+def _less(case: Case, effort: Effort, reason: str, splits: bool) -> Played:
+    """`case`, which takes too long with shared links: over fewer steps, or without these."""
     steps = steps_of(case, effort)
     if steps is None:
         with suppress(NotApplicable):
             apart = _in_one_pass(case, effort, reason, splits, sharing=False)
-            return replace(apart, unshared=seconds)
+            return replace(apart, unshared=effort.meeting(EVENT))
     check_affordable(case, effort, EVENT)
     timeline = _settle(case.plays(at_most=steps or 1), _event(case))[0]
-    return Played(timeline, "event", reason, meal=_meal(case, timeline))
+    few = len(timeline.durations) if case.scenario.variability.random else 0
+    return Played(timeline, "event", reason, meal=_meal(case, timeline), few=few)
 
 
 def _in_one_pass(
@@ -203,8 +206,8 @@ class Tries:
 
 
 class Met(Tries):
-    """The same of all cases with that mesh, strategy and network, whose steps are all alike: the
-    engines have the same number of them."""
+    """The same of all cases with that mesh, strategy and network, whose steps are all alike: both
+    engines tell the same of them, so that it only matters which is asked first."""
 
     def __init__(self, mesh: Mesh, strategy: Strategy, transport: Transport) -> None:
         super().__init__()
@@ -259,8 +262,7 @@ def step_time(
         except NotApplicable:
             met.shared = True
     few, effort = at_most or FEW, effort_of(case)
-    auto = in_one_pass and case.scenario.engine == "auto" and not quiet
-    if auto and effort.crowded(EVENT) > CROWDED:
+    if in_one_pass and case.scenario.engine == "auto" and not quiet and too_long(case, effort):
         steps = steps_of(case, effort)
         if steps is None:
             plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)

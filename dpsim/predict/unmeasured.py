@@ -30,8 +30,8 @@ NOT_CALIBRATED = (
 UNTUNED = (
     "No measured step says how fast the code is: healthy steps are those of tuned code, and of "
     f"{SOURCES} sources that nobody had looked at steps took {LEVEL} times as long in the median, "
-    f"and {QUARTER} in a quarter.  A step of one rank tells, and --set compute.code=typical asks "
-    "about such code."
+    f"and more than {QUARTER} times in a quarter.  A step of one rank tells, and --set "
+    "compute.code=typical asks about such code."
 )
 TYPICAL = (
     f"not calibrated: compute is that of typical code, {LEVEL} times tuned code's (so long took "
@@ -46,8 +46,8 @@ CARRIED = (
     "on a second count says what yours loses (calibrate.points)"
 )
 TOLD = (
-    "compute.code changes nothing: measured steps on several counts say how fast the code is, and "
-    "what it loses (calibrate)"
+    "compute.code changes nothing: what was measured says how fast the code is, and what it loses "
+    "on such counts (calibrate)"
 )
 _OF = {
     NOT_CALIBRATED: " of tuned code", TYPICAL: " of typical code", CARRIED: " of typical code",

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dpsim.predict.crowd import HARDLY
 from dpsim.predict.effort import shown
+from dpsim.predict.meeting import HARDLY
 from dpsim.predict.outcome import Outcome
 
 
 def warnings(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """That bandwidth is not shared where communicators meet, or in fewer steps, and why."""
     for one in outcomes:
-        drawn = one.case.scenario.variability
-        few = len(one.played.durations) if one.played and one.played.engine == "event" else 0
-        if drawn.random and 0 < few < drawn.steps and one.case.scenario.engine == "auto":
+        if one.played and one.played.few:
+            steps = one.case.scenario.variability.steps
             yield (
-                f"on {one.case.ranks:,} ranks {few} of {drawn.steps} random steps were played, for "
-                "communicators share links there (engine: event plays all)"
+                f"on {one.case.ranks:,} ranks {one.played.few} of {steps} random steps were "
+                "played: communicators share links there (engine: event plays all)"
             )
     found = [one for one in outcomes if one.played and one.played.unshared]
     if found:

@@ -102,7 +102,8 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
             f"and device, and free of data loading?{quicker_layout(first) * (found.scale < low)}"
         )
     if found is not None and first.scenario.compute.typical:
-        yield CARRIED if found.fit is None else TOLD
+        carried = any(one.ranks != found.ranks for one in good)
+        yield CARRIED if carried and found.fit is None else TOLD
     if found is not None and found.fit is None and any(map(doubt_of, good)):
         yield (
             f"the calibrated step took x {found.scale:.3g} of modelled: it may have been slow of "
@@ -170,7 +171,8 @@ def _foreign(good: Sequence[Case]) -> Iterator[str]:
 
 
 def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:
-    """Where a NIC is said to be faster than what is between it and the GPUs."""
+    """Where a rate is said of NICs of which a node has several, or that is more than what is
+    between a NIC and the GPUs carries."""
     found = (c.topology for c in good if c.topology is not None and c.topology.nodes > 1)
     topology = next(found, None)
     said = good[0].scenario.cluster.inter_node_bandwidth if good else None
@@ -178,7 +180,7 @@ def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:
         return
     if topology.nics > 1 and good[0].scenario.cluster.nics_per_node is None:
         yield (
-            "cluster.inter_node_bandwidth: is of one NIC, and a node has "
+            "cluster.inter_node_bandwidth is that of one NIC, and a node has "
             f"{topology.nics} (cluster.nics_per_node says how many)"
         )
     links = [topology.link(edge) for edge in topology.route(0, topology.ranks - 1)]

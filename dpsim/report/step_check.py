@@ -70,9 +70,7 @@ def print_step_check(
 
 def untuned(found: StepCheck) -> list[str]:
     """That steps which look slow may be those of code that nobody tuned."""
-    if found.verdict == "normal" or found.only_faster or not of_tuned_code(found):
-        return []
-    return [UNTUNED]
+    return [UNTUNED] if found.verdict == "slow" and of_tuned_code(found) else []
 
 
 def listed(found: StepCheck) -> list[LikelyCause]:

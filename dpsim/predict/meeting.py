@@ -17,9 +17,9 @@ from dpsim.play import NotApplicable, event, vectorised
 from dpsim.predict.effort import EVENT, Effort
 
 #: CPU seconds of a single event play, as estimated, from which on `auto` plays less of it
-CROWDED = 15.0
+LONG = 15.0
 #: of these, for the few ranks that tell whether sharing matters
-TOLD = 5.0
+PROBE = 5.0
 #: as many times as long a step may be with shared links for these to be left out: Llama-3-8B with
 #: FSDP2 beside contexts of two inside nodes, on 16 to 128 H100, is up to 1.01 times as long
 HARDLY = 1.02
@@ -27,12 +27,19 @@ HARDLY = 1.02
 WARM, FEWEST = 2, 2
 
 
-def steps_of(case: Case, effort: Effort) -> int | None:
-    """How many random steps of a crowded `case` the event engine plays; None: sharing is left out.
+def too_long(case: Case, effort: Effort) -> bool:
+    """Whether playing `case`, whose communicators share links, event by event takes long: ranks
+    that are all alike meet at once, and take no longer for it."""
+    return case.scenario.variability.varies and effort.meeting(EVENT) > LONG
 
-    Where it matters, and two steps would take too long, one is played for as long as it takes."""
-    each = effort.crowded(EVENT, 1)
-    steps = int(CROWDED / each) - WARM
+
+def steps_of(case: Case, effort: Effort) -> int | None:
+    """How many random steps the event engine plays of a `case` that takes too long; None: sharing
+    is left out.
+
+    Where it matters, and two steps would take too long, one is played for as long as it takes; of
+    steps that are all alike as many as there are."""
+    steps = int(LONG / effort.meeting(EVENT, 1)) - WARM
     if case.scenario.variability.random and steps >= FEWEST:
         return steps
     return None if longer_on_fewer(case, effort) <= HARDLY else 1
@@ -40,18 +47,21 @@ def steps_of(case: Case, effort: Effort) -> int | None:
 
 def longer_on_fewer(case: Case, effort: Effort) -> float:
     """How many times as long a step of `case` is with shared links, on as many of its ranks as tell
-    that in time; inf where that cannot be told."""
+    that in time, two nodes at least; inf where that cannot be told."""
     found = partial(_longer, case, effort)
     return case.shared.noted((case.scenario, case.base, "longer with shared links"), found)
 
 
 def _longer(case: Case, effort: Effort) -> float:
-    ranks, each = case.ranks, effort.crowded(EVENT, 1 + WARM)
-    while each > TOLD and ranks % 2 == 0 and ranks // 2 >= 2 * case.mesh.least:
+    ranks, each = case.ranks, effort.meeting(EVENT, 1 + WARM)
+    least = 2 * max(case.mesh.least, case.topology.gpus if case.topology else 1)
+    while each > PROBE and ranks % 2 == 0 and ranks // 2 >= least:
         ranks, each = ranks // 2, each / 4
+    if each > 3 * PROBE:
+        return inf
     try:
         play = at_ranks(case, ranks, counted=True).plays(at_most=1)[0]
         alone = vectorised.play(play, sharing=False, splits=False).step_time
-        return event.play(play).step_time / alone if alone > 0 else inf
-    except (NotApplicable, Refused, ValueError):
+        return event.play(play).step_time / alone
+    except (NotApplicable, Refused):  # an order that one pass cannot follow, or no such cluster
         return inf
