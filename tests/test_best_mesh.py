@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dpsim
+from dpsim.cases.case import Case
 from dpsim.cases.least import at_least
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import loads
@@ -15,8 +17,11 @@ from dpsim.describe.scenario import load
 from dpsim.planning import planned
 from dpsim.planning.bench import Bench, bench_of
 from dpsim.planning.mesh_bounds import Whole
-from dpsim.planning.mesh_search import MeshSearch, exhaustive
+from dpsim.planning.mesh_search import MeshSearch, exhaustive, step_time
 from dpsim.planning.mesh_space import MeshSpace, divisors
+from dpsim.play import vectorised
+from dpsim.predict.memory import CROWDED, memory_of
+from dpsim.predict.player import fastest
 from dpsim.predict.point import Point
 from dpsim.report.plan import keys_of
 
@@ -275,3 +280,35 @@ def test_other_things_to_choose_and_other_questions_are_refused() -> None:
         planned.plan(toy(), choose="strategy")
     with pytest.raises(Refused, match="--tune: does not go with --choose"):
         planned.plan(toy(), choose="parallel", tune="batch.accumulation")
+
+
+#: 70 billion parameters on 256 GPUs, of which pipelines of four stages take nearly all memory
+LARGE: dict[str, Any] = {
+    "model": {"huggingface": "llama-3.1-70b.json", "sequence_length": 8192},
+    "cluster": {"machine": "dgx-h100", "nodes": 32},
+    "strategy": {"kind": "fsdp"},
+    "batch": {"per_device": 2},
+    "precision": {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"},
+}
+
+
+def test_pipelines_whose_memory_may_be_full_are_looked_at_only_on_demand() -> None:
+    own = bench(LARGE)
+    space = MeshSpace(own.case())
+    search = MeshSearch(own, space, 3)
+    found = (s for s in space.settings() if s.pipeline >= CROWDED)
+    full = next(s for s in found if memory_of(search.case(s)).fits == "likely")
+    assert search._opened(full) is None
+    assert (search.found.crowded, search.found.too_large) == (1, 1)
+    bound, surely = MeshSearch(own, space, 3, crowded=True)._opened(full) or (0.0, True)
+    assert bound > 0.0
+    assert not surely
+
+
+def test_ranks_that_differ_at_random_are_the_same_in_the_step_of_every_mesh() -> None:
+    """A mesh is not faster for being timed over one step, and another over many."""
+    varied = {**toy(), "variability": {"jitter": "20 %", "steps": 50}}
+    case = Case(load(varied, Path(), "toy").points[0], Path())
+    first = replace(case.plays()[0], steps=1, warmup=0)
+    assert step_time(case) == vectorised.play(first, sharing=False).step_time
+    assert step_time(case) != fastest(case).step_time

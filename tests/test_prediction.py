@@ -12,7 +12,7 @@ import pytest
 import dpsim
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import load
+from dpsim.describe.scenario import load, read
 from dpsim.machines.machine import load_machine
 from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.predict.bottleneck import slowed
@@ -715,3 +715,11 @@ def test_a_step_that_another_machine_could_not_have_taken_is_told_where_it_was_n
     assert "made without --set cluster.machine=dgx-a100" in said
     assert "dpsim sweep with --grid" in said
     assert cli("run", str(tmp_path / "s.yaml"))[0] != 2
+
+
+def test_a_rate_of_nics_of_which_a_node_has_several_is_said_to_be_of_one() -> None:
+    sets = ["sweep=null", "cluster.nodes=2", "cluster.inter_node_bandwidth=45 Gbit/s"]
+    said = "is that of one NIC, and a node has 8"
+    for more, expected in (([], True), (["cluster.nics_per_node=1"], False)):
+        warnings = predict(read("llama3-8b-h100", [*sets, *more])).answer.warnings
+        assert any(said in text for text in warnings) == expected

@@ -4,7 +4,7 @@
 
 Prints quantiles over sources of training runs that nobody had looked at when all was learned: of
 each the median of measured / predicted without calibration.  Of the first two draws, of 50 sources,
-quantiles are kept (`FIRST`); published/strangers.csv has the third and the fourth, source by
+quantiles are kept (`QUANTILES`); published/strangers.csv has the third and the fourth, source by
 source, with the predictions of 2026-11-30.  `dpsim/cases/typical_code.py` has the pooled ones.
 Beside them how far calibrated predictions of the same sources lie off, and how many runs lie inside
 their intervals.

@@ -126,7 +126,7 @@ class ModelWords:
     decoders: Words
     counted: tuple[CountedModel, ...]
 
-    def shortened(self, name: str) -> str:
+    def in_letters(self, name: str) -> str:
         """`name` as models are called: without what their letters stand for."""
         plain = name.lower().strip()
         for long, short in self.in_short.items():

@@ -19,7 +19,7 @@ from dpsim.planning.mesh_wanted import MeshLimits
 from dpsim.planning.search import holds
 from dpsim.planning.wanted import Wanted
 from dpsim.predict.document import Keyed, Spread
-from dpsim.predict.memory import CROWDED
+from dpsim.predict.memory import WAITED
 from dpsim.predict.point import Change, Failed, Point
 from dpsim.predict.programs import ratio_interval
 
@@ -252,7 +252,7 @@ def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:
     if found.crowded:
         notes.append(
             f"{found.crowded:,} settings are taken not to fit whose memory may be full: published "
-            f"pipelines of {CROWDED} stages and more with full memory took 5 to 9 times as long"
+            f"{WAITED}"
         )
     batch = case.batch
     if batch.by_speed or batch.rebalance:

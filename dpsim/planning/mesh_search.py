@@ -236,9 +236,10 @@ class MeshSearch:
 
 
 def step_time(case: Case) -> float:
-    """The step time of `case`, with links shared by nobody but the ranks of a collective [s]; where
-    ranks differ at random, of the one step that other meshes are played for, in which they differ
-    alike."""
+    """The step time of `case`, with links shared by nobody but the ranks of a collective [s].
+
+    Meshes that split layers are timed over one step.  Where ranks differ at random a plain mesh is,
+    too: they differ alike in it.  One that cannot be is timed as `dpsim run` plays it."""
     if not case.mesh.plain:
         return shortened.step_time(case)
     if case.scenario.variability.random and case.feed is None:

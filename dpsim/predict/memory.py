@@ -19,6 +19,8 @@ from dpsim.models.memory import FITS_WORDS, Footprint, MemoryUse, footprints, me
 #: stages of pipelines from which on runs of full memory are known to be slow, 4.6 to 8.5 times as
 #: long as modelled (docs/assumptions.md, A99)
 CROWDED = 4
+#: that, in words
+WAITED = f"pipelines of {CROWDED} stages and more with full memory took 5 to 9 times as long"
 
 
 class Instant(NamedTuple):

@@ -24,7 +24,7 @@ from dpsim.predict.fed import free_loaders
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level
 from dpsim.predict.library_kernels import of_kernels, quicker_layout
-from dpsim.predict.memory import CROWDED, crowded, memory_of, what_would_fit
+from dpsim.predict.memory import WAITED, crowded, memory_of, what_would_fit
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.peak import above_peak
 from dpsim.predict.point import Failed, Point, computed
@@ -306,8 +306,7 @@ def _crowded(outcomes: Sequence[Outcome]) -> Iterator[str]:
             taken, there = used.total / 1e9, (used.capacity or 0) / 1e9
             yield (
                 f"{one.point.ranks} ranks: about {taken:.1f} of {there:.1f} GB taken; published "
-                f"pipelines of {CROWDED} stages and more with full memory took 5 to 9 times as "
-                "long (torch's allocator frees blocks and asks for them again)"
+                f"{WAITED} (torch's allocator frees blocks and asks for them again)"
             )
 
 

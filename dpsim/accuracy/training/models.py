@@ -68,12 +68,12 @@ def choose_model(
     """The model that a table calls `name`, with `parameters` parameters if it says so; `column` is
     the text of a column of its row.
 
-    A stand-in has as many blocks, and heads, as the `split` into tensor ranks and equal stages
-    takes.
+    A stand-in has as many blocks and heads as the `split` into tensor ranks and stages takes.
 
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
-    words, plain = vocabulary().models, vocabulary().models.shortened(name)
+    words = vocabulary().models
+    plain = words.in_letters(name)
     _require_one(plain, parameters)
     if named_with_experts(plain):
         require_possible(plain)
