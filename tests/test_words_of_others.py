@@ -772,7 +772,8 @@ def test_bits_alone_and_levels_of_apex(
     [
         ("strategy", ["ZeRO 1/2", "ZeRO-1/2/3", "zero stage 2 and 3", "ZeRO-2 vs ZeRO-3"],
          "several stages of ZeRO are named"),
-        ("strategy", ["FSDP vs DDP", "DDP vs FSDP", "FSDP/DDP", "DDP vs ZeRO-2", "DDP, ZeRO-3"],
+        ("strategy", ["FSDP vs DDP", "DDP vs FSDP", "FSDP/DDP", "DDP vs ZeRO-2", "DDP, ZeRO-3",
+                      "FSDP2 + DDP", "FSDP or ZeRO-3", "ZeRO-1+FSDP", "DDP or ZeRO-1"],
          "several strategies are named"),
         ("precision", ["bf16/fp8", "fp8 vs bf16", "bf16 (vs fp8)", "fp32 vs tf32"],
          "names several, of which one is accepted"),
@@ -789,7 +790,13 @@ def test_a_cell_that_names_several_is_refused(
 
 
 def test_what_stands_beside_a_strategy_or_a_precision_is_no_other(tmp_path: Path) -> None:
-    zero = "ZeRO-1, 2 nodes", "ZeRO-2/Adam", "ZeRO-3, 1 GPU a node", "DDP + ZeRO-2 (default)"
+    zero = (
+        "ZeRO-1, 2 nodes",
+        "ZeRO-2/Adam",
+        "ZeRO-3, 1 GPU a node",
+        "DDP + ZeRO-2 (default)",
+        "ZeRO-2 + DDP",
+    )
     for own in (*zero, "FSDP (faster than DDP)"):
         assert _strategy(tmp_path, strategy=own)["kind"] in ("zero", "fsdp")
     for own in ("BF16/FP16", "bf16+fp8", "FP16/AMP"):
