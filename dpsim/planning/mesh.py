@@ -273,7 +273,8 @@ def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:
     if case.scenario.calibrate is not None:
         notes.append(
             "calibrated on the mesh of the scenario: beside the keys above, `calibrate` would take "
-            "the measured step as made with them; leave it out, or measure again"
+            "the measured step as made with them; leave it out, or measure again (`dpsim sweep "
+            "--grid` with these keys keeps the level that was found)"
         )
     if answer.sure is None:
         notes.append("no mesh fits over the whole interval of its memory")
