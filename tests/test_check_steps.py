@@ -17,7 +17,7 @@ import pytest
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks
 from dpsim.checks.hypotheses import MEANINGS, PRIORS
-from dpsim.checks.next_commands import AskedCheck, next_commands
+from dpsim.checks.next_commands import AskedCheck, next_commands, of_tuned_code
 from dpsim.checks.steps import NORMAL, SLOW, StepCheck, StepJudge, check_steps
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import read
@@ -489,3 +489,12 @@ def test_slow_steps_of_unmeasured_code_may_be_those_of_code_that_nobody_tuned() 
     for more in ("compute.code=typical", "calibrate={step_time: 318.8 ms, ranks: 1}"):
         other = check_steps(timed(read("quickstart", [*sets, more]), ["8=900ms"], []))
         assert untuned(other) == []
+
+
+def test_durations_that_are_given_are_nobodys_code() -> None:
+    """Layers that take no time in forward are given, too."""
+    layers = [{"name": "a", "parameters": 1000, "forward": "0 s", "backward": "100 ms"}]
+    sets = ["calibrate=null", "sweep=null", f"model={{layers: {json.dumps(layers)}}}"]
+    found = check_steps(timed(read("quickstart", sets), ["8=900ms"], []))
+    assert not of_tuned_code(found)
+    assert of_tuned_code(check_steps(timed(read("quickstart", sets[:2]), ["8=900ms"], [])))

@@ -18,6 +18,7 @@ from dpsim.predict.answer import Answer
 from dpsim.predict.point import Point, computed
 from dpsim.predict.prediction import predict
 from dpsim.predict.timed import timed
+from dpsim.predict.uncertainty import OTHERS
 from dpsim.report.sentences import headline
 
 CODE = "compute.code=typical"
@@ -109,6 +110,16 @@ def test_of_the_measured_count_alone_nothing_is_said_of_others() -> None:
     found = answer("quickstart", "compute.code=typical", "sweep=null", "cluster.ranks=1")
     assert "typical code" not in headline(found)
     assert any("compute.code changes nothing" in text for text in found.warnings)
+
+
+def test_another_run_on_the_measured_count_loses_as_others_do() -> None:
+    """What an answer says of its intervals is what they are made of."""
+    sets = ["compute.code=typical", "cluster.ranks=8", "sweep={batch.per_device: [256, 128]}"]
+    found = answer("quickstart", *sets, "calibrate={step_time: 332.8 ms, ranks: 8}")
+    own, other = (one.interval.causes for one in computed(found.points))
+    assert OTHERS not in own
+    assert OTHERS in other
+    assert any("are those of typical code" in text for text in found.warnings)
 
 
 def test_steps_measured_on_several_counts_say_what_it_loses() -> None:

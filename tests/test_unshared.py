@@ -59,7 +59,7 @@ def test_sharing_is_left_out_where_it_hardly_matters(budget: pytest.MonkeyPatch)
 
 def test_it_is_never_left_out_where_it_matters(budget: pytest.MonkeyPatch) -> None:
     case = case_of(**ACROSS)
-    assert meeting.longer_on_fewer(case, effort_of(case)) > 1.2
+    assert meeting.longer_on_fewer(case) > 1.2
     found = play(case)
     assert (found.engine, found.unshared, len(found.durations)) == ("event", 0.0, 1)
     whole = play(case_of(**ACROSS, engine="event"))
@@ -92,9 +92,11 @@ def test_four_times_the_ranks_are_sixteen_times_as_long_to_play() -> None:
     assert many.meeting(EVENT) * each == pytest.approx(16 * few.meeting(EVENT))
 
 
-def test_ranks_that_are_all_alike_take_no_longer() -> None:
+def test_ranks_that_are_all_alike_take_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     calm = case_of(variability={}, compute={"spread": 0.0})
-    assert not meeting.too_long(calm, replace(effort_of(calm), players=2**20))
+    many = replace(effort_of(calm), players=2**20)
+    monkeypatch.setattr(meeting, "effort_of", lambda case: many)
+    assert not meeting.too_long(calm)
 
 
 @pytest.mark.parametrize(

@@ -2664,6 +2664,12 @@ def test_times_of_whole_runs_and_of_parts_of_a_step_are_none_of_a_step(
         point(tmp_path, metric=metric, value=3600, unit="s")
 
 
+def test_a_metric_tells_whose_rate_it_is_however_it_is_joined(tmp_path: Path) -> None:
+    own = {"value": 1000, "unit": "images/s", "total_gpus": 8, "batch_per_gpu": 64}
+    each = [point(tmp_path, **own, metric=m) for m in ("throughput per GPU", "throughput_per_gpu")]
+    assert each[0].step_time == each[1].step_time == pytest.approx(0.064)
+
+
 def test_the_time_of_a_whole_run_beside_that_of_a_step_is_no_contradiction(tmp_path: Path) -> None:
     whole = {"metric": "wall-clock time of the whole job", "value": 7200, "unit": "s"}
     assert point(tmp_path, **whole, step_time_s=0.5).step_time == 0.5

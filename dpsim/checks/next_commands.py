@@ -18,6 +18,7 @@ from dpsim.checks.hypotheses import UNKNOWN
 from dpsim.checks.steps import StepCheck
 from dpsim.core.record import Refused
 from dpsim.predict.memory import memory_of
+from dpsim.predict.recorded import measured_at
 
 #: faults whose probability is at least this share of the likeliest one's are followed up
 WORTH = 0.25
@@ -70,10 +71,9 @@ def next_commands(found: StepCheck, asked: AskedCheck) -> list[str]:
 
 
 def of_tuned_code(found: StepCheck) -> bool:
-    """Whether healthy steps are those of tuned code, for no step and no layer was measured that
-    says more."""
+    """Whether healthy steps are those of tuned code, for nothing was measured that says more."""
     case = found.observed[0].case
-    told = case.scenario.calibrate is not None or any(one.forward for one in case.model.layers)
+    told = case.scenario.calibrate is not None or measured_at(case) is not None
     return case.machine is not None and not told and not is_typical(case.scenario)
 
 

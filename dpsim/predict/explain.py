@@ -133,8 +133,8 @@ def _changes(case: Case, now: float) -> Iterator[tuple[str, float, float]]:
 def _twice_the_bandwidth(case: Case) -> Iterator[tuple[str, float, float]]:
     """With all links twice as fast; where bytes go through the hosts' TCP, whose connections carry
     no more for that, with the links between nodes."""
-    apart = case.topology if case.topology and case.topology.nodes > 1 else None
-    port = apart.port if apart else None
+    topology = case.topology
+    port = topology.port if topology is not None and topology.nodes > 1 else None
     if port is None or port.kind not in SOCKETS:
         yield "twice the bandwidth", _short(case, Stretch(transfer=0.5)), 1.0
         return

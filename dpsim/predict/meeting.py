@@ -14,7 +14,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, event, vectorised
-from dpsim.predict.effort import EVENT, Effort
+from dpsim.predict.effort import EVENT, effort_of
 
 #: CPU seconds of a single event play, as estimated, from which on `auto` plays less of it
 LONG = 15.0
@@ -27,33 +27,33 @@ HARDLY = 1.02
 WARM, FEWEST = 2, 2
 
 
-def too_long(case: Case, effort: Effort) -> bool:
+def too_long(case: Case) -> bool:
     """Whether playing `case`, whose communicators share links, event by event takes long: ranks
     that are all alike meet at once, and take no longer for it."""
-    return case.scenario.variability.varies and effort.meeting(EVENT) > LONG
+    return case.scenario.variability.varies and effort_of(case).meeting(EVENT) > LONG
 
 
-def steps_of(case: Case, effort: Effort) -> int | None:
+def steps_of(case: Case) -> int | None:
     """How many random steps the event engine plays of a `case` that takes too long; None: sharing
     is left out.
 
     Where it matters, and two steps would take too long, one is played for as long as it takes; of
     steps that are all alike as many as there are."""
-    steps = int(LONG / effort.meeting(EVENT, 1)) - WARM
+    steps = int(LONG / effort_of(case).meeting(EVENT, 1)) - WARM
     if case.scenario.variability.random and steps >= FEWEST:
         return steps
-    return None if longer_on_fewer(case, effort) <= HARDLY else 1
+    return None if longer_on_fewer(case) <= HARDLY else 1
 
 
-def longer_on_fewer(case: Case, effort: Effort) -> float:
+def longer_on_fewer(case: Case) -> float:
     """How many times as long a step of `case` is with shared links, on as many of its ranks as tell
     that in time, two nodes at least; inf where that cannot be told."""
-    found = partial(_longer, case, effort)
-    return case.shared.noted((case.scenario, case.base, "longer with shared links"), found)
+    depends = case.scenario, case.base, "longer with shared links"
+    return case.shared.noted(depends, partial(_longer, case))
 
 
-def _longer(case: Case, effort: Effort) -> float:
-    ranks, each = case.ranks, effort.meeting(EVENT, 1 + WARM)
+def _longer(case: Case) -> float:
+    ranks, each = case.ranks, effort_of(case).meeting(EVENT, 1 + WARM)
     least = 2 * max(case.mesh.least, case.topology.gpus if case.topology else 1)
     while each > PROBE and ranks % 2 == 0 and ranks // 2 >= least:
         ranks, each = ranks // 2, each / 4

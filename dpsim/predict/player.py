@@ -50,11 +50,11 @@ class Played:
     """A timeline, the engine that made it and why that one.
 
     settled  whether it is that of the first play, or nothing could settle
+    meal     its steps as they are fed; None where nothing is known of what feeds them
+    acted    how it went, where workers behave
     unshared what playing with the links that communicators share would take [s], where that was
              left out; 0: it was not
     few      how many random steps were played, where all would take too long; 0: all were
-    meal     its steps as they are fed; None where nothing is known of what feeds them
-    acted    how it went, where workers behave
     """
 
     timeline: Timeline
@@ -132,7 +132,7 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
                 said = f"vectorised does not apply: {error}; write auto or event"
                 raise EngineRefused(said, ("engine",)) from None
             wanted, reason = "event", str(error)
-            if too_long(case, effort):
+            if too_long(case):
                 return _less(case, effort, reason, splits)
     check_affordable(case, effort, EVENT)
     tried = case.shared.known(Latest, case.transport).take(case)
@@ -172,7 +172,7 @@ def fastest(case: Case, *, splits: bool = True) -> Played:
 
 def _less(case: Case, effort: Effort, reason: str, splits: bool) -> Played:
     """`case`, which takes too long with shared links: over fewer steps, or without these."""
-    steps = steps_of(case, effort)
+    steps = steps_of(case)
     if steps is None:
         with suppress(NotApplicable):
             apart = _in_one_pass(case, effort, reason, splits, sharing=False)
@@ -261,9 +261,9 @@ def step_time(
             return _fed(case, _settle(plays, _ends)[0])
         except NotApplicable:
             met.shared = True
-    few, effort = at_most or FEW, effort_of(case)
-    if in_one_pass and case.scenario.engine == "auto" and not quiet and too_long(case, effort):
-        steps = steps_of(case, effort)
+    few = at_most or FEW
+    if in_one_pass and case.scenario.engine == "auto" and not quiet and too_long(case):
+        steps = steps_of(case)
         if steps is None:
             plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
             with suppress(NotApplicable):

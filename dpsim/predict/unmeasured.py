@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.typical_code import (
@@ -15,6 +15,8 @@ from dpsim.cases.typical_code import (
     SOURCES,
     is_typical,
 )
+from dpsim.predict.point import Failed, Point, computed
+from dpsim.predict.uncertainty import OTHERS
 
 #: of the same sources, how many times as long as predicted the steps of a quarter take at least,
 #: and how many of their runs the intervals of tuned code hold (A103)
@@ -58,6 +60,13 @@ def said_of(cases: Iterable[Case]) -> Iterator[str]:
     """The warning of each kind of code that uncalibrated `cases` have."""
     kinds = dict.fromkeys(is_typical(one.scenario) for one in cases)
     yield from (TYPICAL if typical else NOT_CALIBRATED for typical in kinds)
+
+
+def beside_a_step(cases: Iterable[Case], points: Sequence[Point | Failed]) -> Iterator[str]:
+    """What typical code changes beside a measured step: the intervals of `points` that rest on
+    other sources, or nothing."""
+    if any(one.scenario.compute.typical for one in cases):
+        yield CARRIED if any(OTHERS in one.interval.causes for one in computed(points)) else TOLD
 
 
 def whose(warnings: Collection[str]) -> str:

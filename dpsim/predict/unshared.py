@@ -1,4 +1,4 @@
-"""Points that are played as if communicators did not meet on links."""
+"""Points of which less is played, for communicators meet on links: what answers say of them."""
 
 from __future__ import annotations
 

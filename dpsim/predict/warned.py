@@ -31,7 +31,7 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.products_dtype import left_in_fp32
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.routing import found_of_experts, level_range
-from dpsim.predict.unmeasured import CARRIED, TOLD, said_of
+from dpsim.predict.unmeasured import beside_a_step, said_of
 from dpsim.predict.unused import unused
 from dpsim.predict.widths import doubt_of, sliced
 
@@ -47,6 +47,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *altered(loaded),
         *_assumed(cases[0], good, found),
         *(f"finding: {one.fault}: {one.text}" for one in (found.findings if found else ())),
+        *(beside_a_step(good, points) if found is not None else ()),
         *_certain(points),
         *_nowhere(cases, points),
         *left_in_fp32(good),
@@ -101,9 +102,6 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
             f"is x {low:.2g} to {high:.2g}: is the measured step of this model, batch, precision "
             f"and device, and free of data loading?{quicker_layout(first) * (found.scale < low)}"
         )
-    if found is not None and first.scenario.compute.typical:
-        carried = any(one.ranks != found.ranks for one in good)
-        yield CARRIED if carried and found.fit is None else TOLD
     if found is not None and found.fit is None and any(map(doubt_of, good)):
         yield (
             f"the calibrated step took x {found.scale:.3g} of modelled: it may have been slow of "

@@ -27,7 +27,7 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     words = vocabulary().tables
     unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
     timed, of = is_time(unit), counted(unit)
-    metric = row.text("metric").lower().replace("_", " ")
+    metric = _metric(row)
     if unit in words.times and not step and _of_other(metric):
         raise Refused(
             f"metric: {row.text('metric')[:60]!r} is no time of a step; step_time_s, or a rate in "
@@ -36,9 +36,8 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     if value and not timed:
         _check_global(row, value, unit)
     if step and step > 0:
-        if value and unit in words.times:
-            if not _of_other(metric):
-                _check_time(value, unit, step)
+        if value and unit in words.times and not _of_other(metric):
+            _check_time(value, unit, step)
         elif value and not timed:
             _check_rate(row, case, value, step)
         return step, timed or value is None
@@ -49,6 +48,11 @@ def measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
     if of is not None:
         return value * words.times[of.unit] / _steps_in(of.many, of.what, case), True
     return case.global_batch / _samples_per_second(row, case, value, unit), False
+
+
+def _metric(row: TrainingRow) -> str:
+    """What `row` says that it measured, in words: "throughput_per_gpu" too."""
+    return row.text("metric").lower().replace("_", " ")
 
 
 def _of_other(metric: str) -> bool:
@@ -214,11 +218,7 @@ def _devices_of(row: TrainingRow, case: Case, rate: float) -> int:
     Raises Refused between the two.
     """
     peak = _peak(case)
-    if (
-        row.gpus == 1
-        or rate > peak
-        or vocabulary().tables.of_all.search(row.text("metric").lower())
-    ):
+    if row.gpus == 1 or rate > peak or vocabulary().tables.of_all.search(_metric(row)):
         return 1
     if rate / row.gpus < _IDLE * peak:
         return row.gpus
@@ -236,7 +236,7 @@ def _peak(case: Case) -> float:
 
 def _of_a_gpu(rate: re.Match[str], row: TrainingRow) -> bool:
     """Whether a rate is one GPU's, as its unit or column metric says."""
-    named = vocabulary().tables.per_gpu.search(row.text("metric").lower())
+    named = vocabulary().tables.per_gpu.search(_metric(row))
     return bool(rate["per_gpu"] or rate["before"] or named)
 
 
