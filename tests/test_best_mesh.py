@@ -17,8 +17,9 @@ from dpsim.describe.scenario import load
 from dpsim.planning import planned
 from dpsim.planning.bench import Bench, bench_of
 from dpsim.planning.mesh_bounds import Whole
-from dpsim.planning.mesh_search import MeshSearch, exhaustive, step_time
+from dpsim.planning.mesh_search import MeshSearch, exhaustive
 from dpsim.planning.mesh_space import MeshSpace, divisors
+from dpsim.planning.mesh_times import alone, step_time
 from dpsim.play import vectorised
 from dpsim.predict.memory import CROWDED, memory_of
 from dpsim.predict.player import fastest
@@ -80,6 +81,35 @@ def test_the_search_finds_what_playing_all_finds_and_no_bound_is_above_a_step(na
     found = search.run()
     assert [one.seconds for one in found.meshes()[:3]] == sorted(best.values())[:3]
     assert len(found.timed) < len(every)
+
+
+#: four nodes of two GPUs behind one NIC: contexts that lie across them share it with FSDP's shards
+ONE_NIC: dict[str, Any] = {
+    "model": {"huggingface": "llama-3.2-1b-tied", "sequence_length": 8192},
+    "cluster": {"machine": "dgx-h100", "nodes": 4, "gpus_per_node": 2, "nics_per_node": 1},
+    "strategy": {"kind": "fsdp"},
+    "batch": {"global": 4},
+    "precision": {"parameters": "fp32", "compute": "bf16"},
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [({}, 1e-9), ({"variability": {"jitter": "2 %", "steps": 4}}, 0.02)],
+    ids=["all steps alike", "one step of several"],
+)
+def test_meshes_are_compared_with_the_links_that_they_share(
+    more: dict[str, Any], error: float
+) -> None:
+    own = bench({**ONE_NIC, **more})
+    search = MeshSearch(own, MeshSpace(own.case()), 3)
+    kept = search.run().meshes()[:3]
+    told = [own.point(search.space.change(one.setting)) for one in kept]
+    times = [one.step_time_s for one in told if isinstance(one, Point)]
+    assert times == [pytest.approx(one.seconds, rel=error) for one in kept]
+    assert times == sorted(times)
+    cases = [search.case(one.setting) for one in kept]
+    assert max(step_time(case) / alone(case) for case in cases) > 1.05
 
 
 def test_the_number_of_settings_that_are_left_falls_to_what_is_looked_at() -> None:

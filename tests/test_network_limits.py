@@ -267,6 +267,24 @@ def test_rings_of_neighbours_hardly_collide(cli: Cli) -> None:
     assert len(times) == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ([], True),
+        (["compute.code=typical"], False),
+        (["calibrate={ranks: 1, step_time: 310 ms}"], True),
+        (["calibrate={ranks: 8, step_time: 610 ms}"], False),
+        (["cluster.ranks=4"], False),
+        (["cluster.inter_node_kind=roce"], False),
+    ],
+    ids=["uncalibrated", "typical code", "one node measured", "two nodes measured", "one node",
+         "another network"],
+)  # fmt: skip
+def test_a_step_that_waits_for_tcp_tells_how_far_others_lay(changes: list[str], told: bool) -> None:
+    said = predict(read("vgg16-10gbe", ["sweep=null", "cluster.ranks=16", *changes])).warnings
+    assert any("go through the hosts' TCP" in text for text in said) == told
+
+
 def test_a_step_that_tcp_connections_hold_says_so() -> None:
     """Two connections a NIC carry less than 100 Gbit/s, and eight a channel all of it."""
     thin = ["sweep=null", "cluster.nodes=4", "cluster.inter_node_kind=ethernet"]

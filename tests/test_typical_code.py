@@ -14,6 +14,7 @@ from dpsim.checks.steps import check_steps
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.planning.comparing import compare
+from dpsim.predict import connections
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import Point, computed
 from dpsim.predict.prediction import predict
@@ -51,6 +52,10 @@ def test_what_calibrated_steps_lose_is_that_of_the_sources() -> None:
         found = np.quantile(typical_code.carried(column), [0.05, 0.95])
         assert found == pytest.approx(ends, rel=0.01)
     assert typical_code.calibrated().sources == SCALED == 52
+    over_tcp = typical_code.carried("over_tcp")
+    assert np.median(over_tcp) == pytest.approx(connections.MEDIAN, rel=0.01)
+    slow = int((over_tcp >= connections.LONGER).sum())
+    assert (slow, len(over_tcp)) == (connections.SLOW, connections.SOURCES)
 
 
 def test_compute_takes_so_much_longer_and_the_rest_does_not() -> None:

@@ -93,7 +93,7 @@ def calibrated(*draws: int) -> Calibrated:
 
 def carried(column: str) -> Array:
     """Measured / predicted of calibrated steps of all sources that are kept, of a `column` of where
-    ranks were: inside_node or between_nodes."""
+    ranks were: inside_node or between_nodes, and of these over_tcp."""
     return np.array([float(row[column]) for row in strangers() if row[column]])
 
 
@@ -115,7 +115,7 @@ def main() -> None:
             f"sources, {found.error:.1%} off (linear {found.linear:.1%}), "
             f"{found.inside / found.runs:.0%} inside"
         )
-    for column in ("inside_node", "between_nodes"):
+    for column in ("inside_node", "between_nodes", "over_tcp"):
         own = carried(column)
         low, middle, high = np.quantile(own, [0.05, 0.5, 0.95])
         print(

@@ -25,6 +25,8 @@ SMALLEST = 0.03
 #: (204); two doublings away 0.53 and 1.90 (180), 0.60 and 1.67 (232); medians are 1.00
 AWAY = 0.4
 Z90 = 1.645
+#: the cause of collectives that nothing was measured of
+PRIOR = "collectives (prior)"
 Range = tuple[float, float]
 
 
@@ -67,7 +69,7 @@ def network_range(case: Case, prior: Range) -> tuple[str, Range]:
     found = [c for c in collectives(case) if c.seconds > 0]
     total = sum(c.seconds for c in found)
     if not any(c.served for c in found):
-        return "collectives (prior)", prior
+        return PRIOR, prior
     ranges = [(c.seconds / total, served_range(c.served, prior)) for c in found]
     low = sum(share * ends[0] for share, ends in ranges)
     high = sum(share * ends[1] for share, ends in ranges)

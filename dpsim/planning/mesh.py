@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from dpsim.cases.case import Case
 from dpsim.core import told
 from dpsim.core.record import Refused
+from dpsim.planning import mesh_times
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Miss, Missed, Tried, checked, marked, nearest
 from dpsim.planning.mesh_search import MeshSearch, Searched, TimedMesh
@@ -19,6 +20,7 @@ from dpsim.planning.mesh_wanted import MeshLimits
 from dpsim.planning.search import holds
 from dpsim.planning.wanted import Wanted
 from dpsim.predict.document import Keyed, Spread
+from dpsim.predict.meeting import HARDLY
 from dpsim.predict.memory import WAITED
 from dpsim.predict.point import Change, Failed, Point
 from dpsim.predict.programs import ratio_interval
@@ -123,7 +125,8 @@ def choose_mesh(
         [_runner_up(case, good[0], one) for one in good[1:]],
         _looked(found),
     )
-    return Finding(question, points, wanted, answer, notes=_notes(found, answer, case))
+    notes = _notes(found, answer, case) + _longer(told_about, found.meshes(), good)
+    return Finding(question, points, wanted, answer, notes=notes)
 
 
 def _searched(search: Callable[..., MeshSearch], case: Case) -> Searched:
@@ -245,6 +248,23 @@ def _refusals(found: Searched) -> list[str]:
     most = found.reasons[found.why]
     share = "" if most == found.refused else f", {most:,} of them for this reason"
     return [f"{found.refused:,} of {found.settings:,} settings are refused{share}: {found.why}"]
+
+
+def _longer(
+    told_about: _Told, compared: Sequence[TimedMesh], good: Sequence[ChosenMesh]
+) -> list[str]:
+    """That the best is longer than what it was compared at, for links that were not shared."""
+    mesh = good[0].mesh
+    [found] = (one for one in compared if dataclasses.asdict(one.setting) == mesh)
+    ratio = _seconds(good[0]) / found.seconds
+    case = told_about.bench.case(good[0].set)
+    if ratio <= HARDLY or mesh_times.affordable(case) or case.topology is None:
+        return []
+    return [
+        "meshes were compared with links that communicators do not share, for it takes long to "
+        f"play that for each; shared, the best takes {ratio:.2f} times as long, and others may "
+        "be faster: sweep over those that are near"
+    ]
 
 
 def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -19,14 +18,13 @@ from dpsim.cases.least import at_least
 from dpsim.core import told
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.planning import mesh_times
 from dpsim.planning.bench import Bench
 from dpsim.planning.mesh_bounds import Whole
 from dpsim.planning.mesh_space import MeshSetting, MeshSpace, halved
 from dpsim.planning.mesh_wanted import MeshLimits
 from dpsim.planning.search import holds
-from dpsim.predict import shortened
 from dpsim.predict.memory import crowded, memory_of
-from dpsim.predict.player import fastest
 from dpsim.predict.point import FITTING
 
 #: relative rounding that a bound is given
@@ -218,7 +216,7 @@ class MeshSearch:
         if bound * (1 - ROUNDING) >= limit:
             return False
         try:
-            found = TimedMesh(setting, step_time(self.case(setting)), surely)
+            found = TimedMesh(setting, self._timed(self.case(setting), limit), surely)
             margin = self.limits.on(lambda: self.bench.point(self.space.change(setting)))
             if holds(margin):
                 self.found.timed.append(found)
@@ -228,6 +226,11 @@ class MeshSearch:
             self._denied(error)
         return True
 
+    def _timed(self, case: Case, limit: float) -> float:
+        """The step time of `case` [s]: without shared links where that alone is above `limit`."""
+        time = mesh_times.alone(case)
+        return mesh_times.sharing(case, time) if time < limit else time
+
     def case(self, setting: MeshSetting) -> Case:
         """`setting` compiled, at the level that was found."""
         bench = self.bench
@@ -235,21 +238,8 @@ class MeshSearch:
         return bench.unswept.case(bench.loaded(change))
 
 
-def step_time(case: Case) -> float:
-    """The step time of `case`, with links shared by nobody but the ranks of a collective [s].
-
-    Meshes that split layers are timed over one step.  Where ranks differ at random a plain mesh is,
-    too: they differ alike in it.  One that cannot be is timed as `dpsim run` plays it."""
-    if not case.mesh.plain:
-        return shortened.step_time(case)
-    if case.scenario.variability.random and case.feed is None:
-        with suppress(SimulationError):
-            return shortened.one_step(case)
-    return fastest(case, splits=False).step_time
-
-
 def exhaustive(
-    bench: Bench, space: MeshSpace, play: Callable[[Case], float] = step_time
+    bench: Bench, space: MeshSpace, play: Callable[[Case], float] = mesh_times.step_time
 ) -> Iterator[tuple[MeshSetting, float]]:
     """Every setting that is possible and fits, with its step time [s]: what a search must equal."""
     search = MeshSearch(bench, space, 1)
@@ -261,4 +251,4 @@ def exhaustive(
                 continue
 
 
-__all__: Sequence[str] = ("MeshSearch", "Searched", "TimedMesh", "exhaustive", "step_time")
+__all__: Sequence[str] = ("MeshSearch", "Searched", "TimedMesh", "exhaustive")

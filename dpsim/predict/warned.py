@@ -67,7 +67,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *unshared.warnings(outcomes),
         *dict.fromkeys(said for case in good if (said := case.scenario.strategy.caveat)),
         *_unbounded(outcomes),
-        *connections.warnings(outcomes),
+        *connections.warnings(outcomes, found.counts if found else ()),
         *_unpaid(good),
         *free_loaders(good),
         *(idle_keys(good[0]) if good else ()),
