@@ -62,6 +62,7 @@ def test_it_knows_amazons_machines_alone(
 @pytest.mark.parametrize(
     ("name", "machine"),
     [("p5.48xlarge", "p5"), ("p5en.48xlarge", "p5en"), ("p6-b200.48xlarge", "p6"),
+     ("p5e.48xlarge", "p5"), ("p6-b300.48xlarge", ""), ("g6e.48xlarge", ""), ("g7e.48xlarge", ""),
      ("p4d.24xlarge", ""), ("dgx-h100", "")],
 )  # fmt: skip
 def test_the_shipped_machines_are_known_by_what_their_files_say(name: str, machine: str) -> None:

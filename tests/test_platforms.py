@@ -518,6 +518,9 @@ def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None
         ("p3dn.24xl", "v100-sxm2-32gb"), ("AWS p4d", "a100-sxm-40gb"), ("p5 instances", "h100-sxm"),
         ("p5en", "h200"), ("G4dn.12x", "t4"), ("g6e", "l40s"), ("GCP A3 Mega VMs", "h100-sxm"),
         ("Standard_ND40rs_v2", "v100-sxm2-32gb"), ("Standard_ND96asr_v4", "a100-sxm-40gb"),
+        ("p6-b300.48xlarge", "b300"), ("AWS g7e.48xl", "rtx-pro-6000"), ("p5e.48xlarge", "h200"),
+        ("Standard_ND96isr_H200_v5", "h200"), ("g4-standard-384", "rtx-pro-6000"),
+        ("a4x-highgpu-4g", "gb200"),
         # and other machines with a name of their own
         ("Cori GPU", "v100-sxm2-16gb"), ("ThetaGPU", "a100-sxm-40gb"), ("DGX-1V", "v100-sxm2-16gb"),
         ("Summit", "v100-sxm2-16gb"), ("Longhorn (TACC)", "v100-sxm2-16gb"),
