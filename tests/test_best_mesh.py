@@ -342,3 +342,18 @@ def test_ranks_that_differ_at_random_are_the_same_in_the_step_of_every_mesh() ->
     first = replace(case.plays()[0], steps=1, warmup=0)
     assert step_time(case) == vectorised.play(first, sharing=False).step_time
     assert step_time(case) != fastest(case).step_time
+
+
+def test_a_mesh_that_one_pass_cannot_follow_is_played_event_by_event() -> None:
+    """FSDP's pipelines of a model with tied embeddings: two stages hold the table."""
+    data = {
+        **ONE_NIC,
+        "model": {"huggingface": "gpt2", "sequence_length": 1024},
+        "cluster": {"machine": "dgx-h100", "nodes": 2, "gpus_per_node": 4, "nics_per_node": 1},
+    }
+    found = planned.plan(data, choose="parallel")
+    assert found.answer is not None
+    assert found.answer["searched"]["refused"] == 0
+    pipelined = {"parallel": {"pipeline": 4}, "batch": {"global": 4, "accumulation": 2}}
+    (point,) = dpsim.predict({**data, **pipelined, "stages": "balanced"}).document["points"]
+    assert found.answer["value"] <= point["step_time_s"] * (1 + 1e-9)

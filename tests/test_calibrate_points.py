@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_residuals_are_told_and_widen_other_counts() -> None:
     known = shipped("training")
     one = math.log(math.prod(known[f"interval.run.{end}"].value for end in ("fast", "slow"))) / 2
     points_off = Z90 * math.sqrt(math.fsum(math.log1p(e) ** 2 for e in errors) / len(errors))
-    assert one < wide < points_off  # between what one point leaves and what these are off
+    assert one < wide < 2 * points_off  # beyond what one point leaves, and as far as these are off
 
 
 def test_the_same_global_batch_in_other_micro_batches_was_not_measured() -> None:
@@ -251,7 +252,7 @@ def test_points_that_contradict_each_other_are_a_finding_or_refused() -> None:
     found = asked(calibrate={"points": points}).level
     assert found is not None
     worst = next(one for one in found.findings if one.fault == "contradiction")
-    assert worst.factor < 0.2
+    assert worst.factor < 0.5
     assert "2 s at 4 ranks and 0.07 s at 8, with the same work for each rank" in worst.text
     points = [{"ranks": 8, "step_time": "1e-5 s"}, {"ranks": 16, "step_time": "1 s"}]
     with pytest.raises(Refused, match="contradict each other: no numbers of one machine come near"):
@@ -364,3 +365,58 @@ def test_experts_that_take_as_long_as_others_do_are_no_fault() -> None:
         found = predict({**data, "calibrate": step}).level
         assert found is not None
         assert [one.fault for one in found.findings] == faults
+
+
+def longer(ranks: int, factor: float) -> dict[str, Any]:
+    """A step of VGG on so many ranks that took `factor` times as long as is modelled."""
+    [point] = real(Adjustment(), (ranks, 64))
+    return {"ranks": ranks, "step_time": f"{float(point['step_time'][:-2]) * factor!r} s"}
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.05, 1.15, 1.3])
+def test_what_a_measured_step_misses_is_missed_of_counts_near_it(factor: float) -> None:
+    """No number explains a step of 8 ranks that is off by itself: its own prediction is what was
+    measured, and twice and four times as many ranks, on more nodes, are off nearly as far."""
+    light = {"model": {"name": "resnet50"}, "sweep": {"cluster.ranks": [1, 8, 16, 32]}}
+    modelled = [point["step_time_s"] for point in asked(**light).document["points"]]
+    seen = zip((1, 8), modelled, (1.0, factor), strict=False)
+    points = [{"ranks": n, "step_time": f"{step * off!r} s"} for n, step, off in seen]
+    found = asked(**light, calibrate={"points": points}).document["points"]
+    off = [one["step_time_s"] / step for one, step in zip(found, modelled, strict=True)]
+    assert off[:2] == [pytest.approx(1.0, rel=0.03), pytest.approx(factor, rel=0.03)]
+    assert all(abs(beyond - factor) < abs(1.0 - factor) / 3 + 0.005 for beyond in off[2:])
+
+
+def test_no_measured_step_that_is_a_little_longer_makes_others_much_longer() -> None:
+    """Predictions of 32 ranks from steps of one rank and eight, the latter up to 1.6 times as long:
+    each reaches into the interval of the one before."""
+    cluster = {**VGG["cluster"], "ranks": 32}
+    ends = []
+    for factor in (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6):
+        points = {"points": [longer(1, 1.0), longer(8, factor)]}
+        (point,) = asked(calibrate=points, cluster=cluster).points
+        assert not isinstance(point, Failed)
+        ends.append(point.interval)
+    for before, after in pairwise(ends):
+        assert before.low < after.high
+        assert after.low < before.high
+
+
+def test_what_is_left_is_told_where_it_is_much() -> None:
+    for factor, told in ((1.05, False), (1.35, True)):
+        found = asked(calibrate={"points": [longer(1, 1.0), longer(8, factor)]})
+        assert any("not explained by one level of compute" in one for one in found.warnings) == told
+
+
+def test_links_that_are_slow_inside_a_node_are_so_on_several_nodes() -> None:
+    """A ring over several nodes crosses the same links: eight GPUs on two are not faster than four
+    on one."""
+    points = [{"ranks": 1, "step_time": "302 ms"}, {"ranks": 4, "step_time": "900 ms"}]
+    found = asked(
+        cluster={"machine": "rack-10gbe", "ranks": 1}, batch={"per_device": 32},
+        precision={"parameters": "fp32", "compute": "fp32"}, calibrate={"points": points},
+        sweep={"cluster.ranks": [1, 4, 8]},
+    )  # fmt: skip
+    assert [one.fault for one in found.level.findings] == ["p2p_off"]  # type: ignore[union-attr]
+    one, four, eight = (point["step_time_s"] for point in found.document["points"])
+    assert one < four <= eight * (1 + 1e-9)

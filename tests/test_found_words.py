@@ -262,3 +262,40 @@ def test_nvidias_builds_of_torch_multiply_fp32_in_tf32(tmp_path: Path) -> None:
     said = {"precision": "fp32", "value": 60}
     for framework, dtype in (("pytorch-1.13.0a0+936e930", "tf32"), ("pytorch 1.13.0", "fp32")):
         assert point(tmp_path, **said, framework=framework).data["precision"]["compute"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("text", "nics", "gbits"),
+    [("100 GbE, NCCL over TCP", 1, 100), ("2x100 GbE bonded (LACP), NCCL over TCP", 2, 100),
+     ("2x 25GbE, NCCL via sockets", 2, 25)],
+)  # fmt: skip
+def test_a_transport_is_no_other_network_than_the_link_beside_it(
+    text: str, nics: int, gbits: float
+) -> None:
+    cluster = platform(accelerator="H100 SXM", gpus_per_node=8, inter_node=text).cluster
+    assert cluster["inter_node_kind"] == "ethernet"
+    assert cluster["nics_per_node"] == nics
+    assert cluster["inter_node_bandwidth"] == f"{gbits} Gbit/s"
+
+
+@pytest.mark.parametrize(
+    ("metric", "of"),
+    [("throughput per node", "node"), ("per-node throughput", "node"), ("tokens/s/node", "node"),
+     ("throughput (per host)", "host"), ("throughput per worker", "worker"),
+     ("throughput per replica", "replica")],
+)  # fmt: skip
+def test_a_rate_of_a_node_or_a_worker_is_not_that_of_all(
+    tmp_path: Path, metric: str, of: str
+) -> None:
+    two = {"total_gpus": 16, "value": 30_000, "unit": "tokens/s", "metric": metric}
+    with pytest.raises(Refused, match=f"is a rate of each {of}; one of all GPUs"):
+        point(tmp_path, **two)
+
+
+def test_a_rate_of_a_rank_is_a_gpus_and_one_of_the_only_node_is_all(tmp_path: Path) -> None:
+    told = {"value": 3000, "unit": "tokens/s"}
+    each, node, whole = (
+        point(tmp_path, **told, metric=metric).step_time
+        for metric in ("throughput per rank", "throughput per node", "throughput")
+    )
+    assert node == whole == pytest.approx(8 * each)

@@ -295,6 +295,7 @@ class TableWords:
     not_classified: Words
     of_peak: Words
     per_gpu: Words
+    per_other: Words
     of_all: Words
     other_times: Words
     of_step: Words

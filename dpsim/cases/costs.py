@@ -116,7 +116,8 @@ class Stretched(Costs):
 
 class Exchanged(Costs):
     """Costs where collectives of one node take `inside` times as long, and those between nodes
-    `between` times: what a calibration on several points has found."""
+    `between` times: what a calibration on several points has found.  What all ranks get whole
+    crosses the links of a node between nodes, too, and takes no less than among its ranks alone."""
 
     def __init__(self, costs: Costs, inside: float, between: float) -> None:
         super().__init__(costs.backend, costs.topology)
@@ -125,7 +126,13 @@ class Exchanged(Costs):
     def plan(self, operation: str, ranks: Ranks, size: float) -> Plan:
         """The plan, as long as it was found to be."""
         plan = self._inner.plan(operation, ranks, size)
-        topology = self.topology
-        several = topology is not None and topology.node_of(ranks[0]) != topology.node_of(ranks[-1])
-        factor = self._factors[several]
+        topology, (inside, between) = self.topology, self._factors
+        if topology is None or topology.node_of(ranks[0]) == topology.node_of(ranks[-1]):
+            return stretched(plan, inside, inside)
+        factor = between
+        if inside > 1.0 and operation in BOUNDED and plan.seconds > 0:
+            node = topology.node_of(ranks[0])
+            own = tuple(rank for rank in ranks if topology.node_of(rank) == node)
+            least = self._inner.plan(operation, own, size).seconds if len(own) > 1 else 0.0
+            factor = max(between, inside * least / plan.seconds)
         return stretched(plan, factor, factor)

@@ -25,8 +25,9 @@ SMALLEST = 0.03
 #: (204); two doublings away 0.53 and 1.90 (180), 0.60 and 1.67 (232); medians are 1.00
 AWAY = 0.4
 Z90 = 1.645
-#: the cause of collectives that nothing was measured of
+#: the cause of collectives of which nothing, some or all was measured
 PRIOR = "collectives (prior)"
+PARTLY, MEASURED = "collectives (partly measured)", "collectives (measured)"
 Range = tuple[float, float]
 
 
@@ -74,7 +75,7 @@ def network_range(case: Case, prior: Range) -> tuple[str, Range]:
     low = sum(share * ends[0] for share, ends in ranges)
     high = sum(share * ends[1] for share, ends in ranges)
     exact = all(c.served is not None and c.served.exact for c in found)
-    return f"collectives ({'measured' if exact else 'partly measured'})", (low, high)
+    return MEASURED if exact else PARTLY, (low, high)
 
 
 def served_range(served: Served | None, prior: Range) -> Range:

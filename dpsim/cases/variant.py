@@ -92,6 +92,17 @@ class Adjustment:
         exchange = (self.inside, self.between)
         return Variant("calibrated", changes, level=self.compute, exchange=exchange).of(case)
 
+    def longer(self, factor: float) -> Adjustment:
+        """This, of a machine on which all of a step takes `factor` times as long."""
+        return replace(
+            self,
+            compute=self.compute * factor,
+            host_s=self.host_s * factor,
+            launch=self.launch * factor,
+            inside=self.inside * factor,
+            between=self.between * factor,
+        )
+
     def beyond(self, other: Adjustment) -> Adjustment:
         """What makes this of a case that `other` has adjusted already."""
         return replace(

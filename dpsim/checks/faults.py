@@ -103,6 +103,11 @@ def _outside(setup: Setup) -> Iterator[Fault]:
             "half_of_the_nics", f"{nics // 2} NICs a node in use instead of {nics}", NICS,
             _changed(setup, nics_per_node=nics // 2),
         )  # fmt: skip
+    if nics > 7:
+        yield Fault(
+            "quarter_of_the_nics", f"{nics // 4} NICs a node in use instead of {nics}", NICS,
+            _changed(setup, nics_per_node=nics // 4),
+        )  # fmt: skip
 
 
 def _inside(setup: Setup) -> Iterator[Fault]:

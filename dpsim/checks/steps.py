@@ -34,12 +34,14 @@ from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.predict.drawn import Z90
-from dpsim.predict.fit import PointsFit, adjustment, knobs, noise_prior
+from dpsim.predict.fit import PointsFit, adjustment, knobs
+from dpsim.predict.fitted_runs import noise_prior
 from dpsim.predict.level import Level
 from dpsim.predict.player import FEW, step_time
 from dpsim.predict.recorded import measured_at
 from dpsim.predict.repeats import AGREE, RUN_TO_RUN, Repeats
 from dpsim.predict.timed import TimedCases
+from dpsim.predict.unexplained import RunPlace
 from dpsim.predict.widths import compute_range
 
 #: probability of a fault from which a step is slow, and below which it is normal; at 0.75 a fifth
@@ -82,6 +84,7 @@ class StepCheck:
     probability  of any fault; `causes` those of each, the likeliest first
     expected     the healthy steps [s] with their 90 % intervals, by point
     too_fast     whether the steps are faster than the scenario explains
+    findings     faults that the steps that calibrate show already: what is healthy has them too
     """
 
     verdict: StepVerdict
@@ -90,6 +93,7 @@ class StepCheck:
     observed: tuple[Observed, ...]
     expected: tuple[tuple[float, float, float], ...]
     too_fast: bool
+    findings: tuple[str, ...] = ()
 
     @property
     def below(self) -> tuple[Observed, ...]:
@@ -252,18 +256,37 @@ class StepJudge:
         prediction explains."""
         names, root = self.unsure
         slopes = np.stack([self._slope(fault, mean, name) for name in names], axis=1) @ root
-        noise = self._fit.noise if self._fit else noise_prior(self.runs[0])
-        found: Array = slopes @ slopes.T + np.diag(self.repeats.variances(noise))
+        found: Array = slopes @ slopes.T + self._missed
         return found
+
+    @cached_property
+    def _missed(self) -> Array:
+        """Covariance of what no number explains of the runs, beside what their repeats share."""
+        if (fit := self._fit) is None:
+            return np.diag(self.repeats.variances(noise_prior(self.runs[0])))
+        found = fit.rest.left([RunPlace.of(case) for case in self.runs]) * fit.noise**2
+        often = np.bincount(self.repeats.places)
+        return np.asarray(found + np.diag(min(fit.noise, RUN_TO_RUN) ** 2 / often), dtype=float)
 
     def _slope(self, fault: FaultVariant, mean: Array, name: str) -> Array:
         """By how much the logarithms of steps, which are `mean`, change with what `name` is."""
         unit = self._fit.unit_s if self._fit else 1.0
         moved = adjustment([name], np.array([STEP]), unit)
-        cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.runs)]
+        cases = [
+            self._moved(fault.change(case, k), moved.longer(self._carried(case, name)))
+            for k, case in enumerate(self.runs)
+        ]
         seconds = np.array([step_time(case, at_most=FEW) for case in cases])
         found: Array = (self._loaded(fault, seconds) - mean) / STEP
         return found
+
+    def _carried(self, case: Case, name: str) -> float:
+        """By what factor less is left to carry from measured steps where `name` is moved."""
+        if (fit := self._fit) is None:
+            return 1.0
+        move = [STEP * (number.name == name) for number in fit.numbers]
+        place = RunPlace.of(case)
+        return math.exp(fit.rest.carried(place, move) - fit.rest.carried(place))
 
     @staticmethod
     def _moved(case: Case, moved: Adjustment) -> Case:
@@ -322,14 +345,18 @@ class StepJudge:
         ):
             verdict = "normal"
         seen = zip(self.cases, seconds, strict=True)
-        return StepCheck(
+        found = StepCheck(
             verdict=verdict,
             probability=probability,
             causes=tuple(faults),
             observed=tuple(Observed(case, float(one)) for case, one in seen),
             expected=self._intervals(),
             too_fast=too_fast,
+            findings=tuple(one.fault for one in self.found.findings) if self.found else (),
         )
+        beyond = bool(np.any(rest > Z90 * np.sqrt(np.diag(covariance))))
+        doubtful = verdict == "normal" and (beyond or found.findings)
+        return replace(found, verdict="cannot_tell") if doubtful else found
 
     def _intervals(self) -> tuple[tuple[float, float, float], ...]:
         """Healthy steps with their 90 % intervals, by measurement [s]."""

@@ -36,7 +36,8 @@ class PrecisionSpec:
 
     parameters  what the optimizer's parameters and DDP's gradients are kept in
     compute     what matrix products run in (tf32 too; fp32 is strict, where frameworks may multiply
-                in tf32 unasked); FSDP gathers parameters in it, in 16 bits with fp8 and nvfp4, in
+                in tf32 unasked); without it that of parameters of 16 bits, which torch multiplies
+                in no other; FSDP gathers parameters in it, in 16 bits with fp8 and nvfp4, in
                 which a block's products alone run
     reduce      what FSDP reduces gradients in; without it, the framework's own default
     wide_first, wide_last   with fp8 and nvfp4: so many blocks at the model's beginning and end stay
@@ -51,8 +52,10 @@ class PrecisionSpec:
 
     def filled(self, dtype: Stored) -> Precision:
         """The precision of a run of a model whose own dtype is `dtype`."""
+        stored = self.parameters or dtype
+        own = stored if stored in ("bf16", "fp16") else dtype
         return Precision(
-            parameters=self.parameters or dtype, compute=self.compute or dtype, reduce=self.reduce,
+            parameters=stored, compute=self.compute or own, reduce=self.reduce,
             wide_first=self.wide_first, wide_last=self.wide_last,
         )  # fmt: skip
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
-from dpsim.play import event
 from dpsim.predict import shortened
 from dpsim.predict.effort import EVENT, effort_of
 from dpsim.predict.player import fastest
@@ -39,8 +37,7 @@ def sharing(case: Case, time: float) -> float:
     """The step time of `case`, which takes `time` alone, with links that its communicators share
     [s]: where one step is soon played event by event; `time` elsewhere."""
     if affordable(case):
-        request = replace(case.plays()[0], steps=1, warmup=0)
-        return max(event.play(request).step_time, time)
+        return max(shortened.one_step_sharing(case), time)
     return time
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.case import Case
-from dpsim.cases.coverage import PRIOR
+from dpsim.cases.coverage import MEASURED, PARTLY
 from dpsim.cases.typical_code import is_typical
+from dpsim.core.plugins import name_of
 from dpsim.machines.topology import Topology
 from dpsim.predict.collective import kind_of, timing
 from dpsim.predict.collective_error import through_tcp
@@ -67,7 +68,9 @@ def _through_tcp(case: Case, topology: Topology, causes: Causes) -> Iterator[str
     """That such steps of others took longer than intervals reach, unless these are of typical code
     or a curve was measured."""
     widened = is_typical(case.scenario) or OTHERS in causes
-    if PRIOR in causes and not widened and through_tcp(kind_of(topology)):
+    known = MEASURED in causes or PARTLY in causes or case.backend.ideal
+    tcp = through_tcp(kind_of(topology)) or name_of(case.backend) == "gloo"
+    if tcp and not known and not widened:
         yield (
             f"{case.ranks:,} ranks: exchanges between nodes go through the hosts' TCP, which "
             "containers, virtual networks and busy hosts slow far below their links: beside a "

@@ -46,6 +46,10 @@ class CalibrationFinding:
     text: str
 
 
+#: relative range of what fitted steps are off by, from which that is worth a warning
+UNEXPLAINED = 0.15
+
+
 def of_level(case: Case, scale: float) -> Iterator[CalibrationFinding]:
     """Compute that is slower than 9 of 10 uncalibrated runs; `case` is calibrated.  One that is too
     fast is refused where the peak says so, and warned of otherwise."""
@@ -84,6 +88,21 @@ def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]
     return [CalibrationFinding("contradiction", 1.0 + worst.error, text)]
 
 
+def unexplained(fit: PointsFit) -> str | None:
+    """That measured steps are not those of one machine of the scenario's kind, where they are
+    farther apart than such steps are, and nothing worse is said of them."""
+    off = [point.error for point in fit.residuals]
+    if max(off) - min(off) < UNEXPLAINED or fit.contradiction is not None:
+        return None
+    fast, slow = (end(fit.residuals, key=lambda point: point.error) for end in (max, min))
+    return (
+        f"the measured steps are not explained by one level of compute, nor by a faulty link: at "
+        f"{slow.ranks} ranks the step is {1 / (1 + slow.error) - 1:+.0%} off what fits all best, "
+        f"at {fast.ranks} {1 / (1 + fast.error) - 1:+.0%}; other counts are taken to be off as the "
+        "measured ones near them are, and are less sure; dpsim check says what may be wrong"
+    )
+
+
 def of_fit(cases: Sequence[Case], fit: PointsFit) -> Iterator[CalibrationFinding]:
     """What of the other fitted numbers is beyond healthy machines."""
     low, high = collectives_range(cases[0])
@@ -111,8 +130,7 @@ def _exchange(where: str, factor: float) -> CalibrationFinding:
         )
         return CalibrationFinding("faster_than_link", factor, text)
     why = {
-        "p2p_off": "copies go through the host (no peer-to-peer access); counts on several nodes, "
-        "whose rings cross the same links, are predicted without it",
+        "p2p_off": "copies go through the host (no peer-to-peer access), on several nodes as well",
         "wrong_nic": "another interface, or TCP instead of RDMA",
         "shared_link": "fewer NICs than named, or others on the same links",
     }

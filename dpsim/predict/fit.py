@@ -4,21 +4,23 @@ What is fitted is at most six numbers (`Adjustment`): the level of compute, host
 host's time per kernel where the scenario says one, the cost of an exchange inside a node and
 between nodes, and how much ranks differ.  All but the level have Gaussian priors around what is
 modelled, as wide as the shipped constants are unsure, so one point moves the level alone.  The
-level's prior is flat.  Times are predicted by playing every point again; derivatives are
-differences of such plays (Gauss-Newton, steps halved where they lead up); where steps are random,
-of plays of a few of them, which the whole play at the start sets right.
+level's is around that of the smallest measured count, and says next to nothing.  Times are
+predicted by playing every point again; derivatives are differences of such plays (Gauss-Newton,
+steps halved where they lead up); where steps are random, of plays of a few of them, which the whole
+play at the start sets right.
 
 Repeats of a run count as their mean (`dpsim.predict.repeats`), and as far off as the one farthest
 off.  The noise is what calibrated predictions of published runs miss (`interval.run`), and what the
 residuals say: sigma^2 = (PRIOR_POINTS s0^2 + sum of squared residuals) / (PRIOR_POINTS + n), the
 mean of a scaled inverse chi-square posterior up to its constant (Gelman et al., Bayesian Data
-Analysis, 3rd edition, 2.6).
+Analysis, 3rd edition, 2.6).  What is missed of one count is missed of others, too: residuals are
+correlated, and carried (`dpsim.predict.unexplained`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,14 +32,14 @@ from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.predict.drawn import Z90
 from dpsim.predict.faulty_links import likeliest
+from dpsim.predict.fitted_runs import PRIOR_POINTS, FittedRuns, Time
 from dpsim.predict.gauss_newton import least
 from dpsim.predict.point import Causes
-from dpsim.predict.repeats import FittedStep, Repeats, run_of
+from dpsim.predict.repeats import FittedStep, run_of
 from dpsim.predict.uncertainty import REPEATED, collectives_range
-from dpsim.predict.widths import program_range, sliced
+from dpsim.predict.unexplained import RunPlace, Unexplained
+from dpsim.predict.widths import sliced
 
-#: how many points the shipped noise counts as
-PRIOR_POINTS = 4
 #: prior standard deviation of host time that is not in the model, as a share of the shortest
 #: measured step.  Wide on purpose: zero where the device is busy, a tenth and more where a model's
 #: kernels are shorter than their launches (5 to 10 us each in eager PyTorch)
@@ -56,12 +58,14 @@ SLICED = 45.0
 SHRINKS = 1.5
 #: how many times a fitted step may be off, and an exchange over its modelled time, for points to be
 #: fitted: from NVLink to 1 Gbit/s is a factor of 7,000
-ABSURD, ABSURD_EXCHANGE = 10.0, 1e4
+ABSURD, ABSURD_EXCHANGE = 100.0, 1e4
+#: logarithm of a factor that no measurement bounds
+UNBOUNDED = 100.0
+#: prior standard deviation of the logarithm of the level, around that of one point: as wide as
+#: typical code is apart (A103), and wider
+LEVEL_PRIOR = 1.0
 #: the least that is not known of how ranks of one cluster differ, as a logarithm's deviation
 SPREAD_PRIOR = 0.2
-
-#: (case) -> its step time [s]
-Time = Callable[[Case], float]
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class PointsFit:
     prior       that of what calibrated predictions of such runs miss [1]
     directions  rows of a triangular root of the numbers' covariance, by `numbers`
     unit_s      host time that counts as 1 among the parameters [s]
+    rest        what the numbers leave, as other counts have it
     """
 
     numbers: tuple[FittedNumber, ...]
@@ -95,6 +100,7 @@ class PointsFit:
     prior: float
     unit_s: float
     directions: tuple[tuple[float, ...], ...]
+    rest: Unexplained
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -150,20 +156,37 @@ class PointsFit:
             return {"run to run": known}
         names = [number.name for number in self.numbers]
         centre = np.array([_parameter(n.name, n.value, self.unit_s) for n in self.numbers])
-        here = adjustment(names, centre, self.unit_s)
+        place, here = RunPlace.of(case), self.adjusted(case)
         found: Causes = {}
         for k, column in enumerate(np.array(self.directions).T):
             if not np.any(np.abs(column) > 1e-9):
                 continue
-            there = [
-                adjustment(names, _physical(names, centre, way * column), self.unit_s)
-                for way in (-Z90, Z90)
+            there = [_physical(names, centre, way * column) for way in (-Z90, Z90)]
+            ends = [
+                time(self._moved(names, at, at - centre, place).beyond(here).of(case)) / step
+                for at in there
             ]
-            ends = [time(moved.beyond(here).of(case)) / step for moved in there]
             if max(abs(end - 1.0) for end in ends) > 1e-6:
                 found[CAUSES[names[k]]] = (min(ends), max(ends))
-        unexplained = (math.exp(-Z90 * self.noise), math.exp(Z90 * self.noise))
-        return {**found, "run to run": unexplained}
+        off = Z90 * self.noise * math.sqrt(self._left(place))
+        return {**found, "run to run": (math.exp(-off), math.exp(off))}
+
+    def _left(self, place: RunPlace) -> float:
+        """The variance of what is missed at `place`, in those of the noise: no less than that where
+        points contradict each other."""
+        found = float(self.rest.left([place])[0, 0]) + self.rest.correlation.own
+        return found if self.contradiction is None else max(found, 2.0)
+
+    def adjusted(self, case: Case) -> Adjustment:
+        """What makes `case`, as modelled, one of the fitted machine: its numbers, and by how much
+        all of it takes longer, as measured runs near it do."""
+        numbers = Adjustment(**{number.name: number.value for number in self.numbers})
+        return numbers.longer(math.exp(self.rest.carried(RunPlace.of(case))))
+
+    def _moved(self, names: Sequence[str], at: Array, move: Array, place: RunPlace) -> Adjustment:
+        """The same of a case at `place`, where the numbers are `at`, moved by `move`."""
+        numbers = adjustment(names, at, self.unit_s)
+        return numbers.longer(math.exp(self.rest.carried(place, move)))
 
     def _known(self, case: Case) -> tuple[float, float] | None:
         """Where `case` itself was measured, its residual and what repeated runs differ by; None
@@ -171,14 +194,11 @@ class PointsFit:
         if self.contradiction is not None:
             return None
         here = run_of(case)
-        same = [
-            p
-            for p in self.residuals
-            if (p.ranks, p.global_batch, p.micro_batch, p.accumulation) == here
-        ]
-        measured = [1.0 / (1.0 + p.error) for p in same]
-        if not measured:
+        same = [point for point in self.residuals if point.run == here]
+        if not same:
             return None
+        longer = math.exp(self.rest.carried(RunPlace.of(case)))
+        measured = [1.0 / ((1.0 + p.error) * longer) for p in same]
         return REPEATED[0] * min(1.0, *measured), REPEATED[1] * max(1.0, *measured)
 
 
@@ -203,8 +223,7 @@ def _physical(names: Sequence[str], centre: Array, move: Array) -> Array:
 
 def knobs(cases: Sequence[Case]) -> dict[str, float]:
     """The numbers that points of these `cases` have, in the order of CAUSES, and the standard
-    deviations of their priors in logarithms (host time: in shares of a step); the level's is 0: it
-    has none."""
+    deviations of their priors in logarithms (host time: in shares of a step)."""
     first, found = cases[0], {}
     fits = not first.backend.ideal and first.scenario.calibration is None
     if fits and first.machine is not None:
@@ -219,7 +238,7 @@ def knobs(cases: Sequence[Case]) -> dict[str, float]:
     if first.scenario.host.launch:
         found["launch"] = math.log(LAUNCH_RANGE[1] / LAUNCH_RANGE[0]) / (2 * Z90)
     found["host_s"] = HOST_SHARE
-    return {**found, "compute": 0.0}
+    return {**found, "compute": LEVEL_PRIOR}
 
 
 def adjustment(names: Sequence[str], at: Array, unit: float) -> Adjustment:
@@ -233,13 +252,6 @@ def adjustment(names: Sequence[str], at: Array, unit: float) -> Adjustment:
 
 def _parameter(name: str, value: float, unit: float) -> float:
     return value / unit if name == "host_s" else math.log(value)
-
-
-def noise_prior(case: Case) -> float:
-    """Standard deviation of the logarithm of what a calibrated prediction of runs such as `case`
-    misses [1]."""
-    low, high = program_range(case)
-    return math.log(high / low) / (2 * Z90)
 
 
 def fit(
@@ -268,58 +280,11 @@ def fit(
     ) from None
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """What was measured, by run: in units in which every run is as unsure as one measured once.
-
-    cases   one per run
-    seen    logarithms of all measured steps
-    root    by what each run's logarithms are divided
-    """
-
-    cases: tuple[Case, ...]
-    seen: Array
-    repeats: Repeats
-    root: Array
-
-    @classmethod
-    def of(cls, cases: Sequence[Case], measured: Sequence[float]) -> _Runs:
-        repeats, prior = Repeats.of(cases), noise_prior(cases[0])
-        root = np.sqrt(repeats.variances(prior)) / prior
-        runs = tuple(cases[k] for k in repeats.firsts)
-        return cls(runs, np.log(np.array(measured)), repeats, root)
-
-    @property
-    def prior(self) -> float:
-        return noise_prior(self.cases[0])
-
-    @property
-    def target(self) -> Array:
-        return np.asarray(self.repeats.means(self.seen) / self.root, dtype=float)
-
-    def played(self, there: Adjustment, how: Time) -> Array:
-        steps = np.log([how(there.of(case)) for case in self.cases])
-        return np.asarray(steps / self.root, dtype=float)
-
-    def off(self, predicted: Array) -> Array:
-        """How far off each measured step is what was `predicted` of its run, in logarithms."""
-        return np.asarray(self.every(predicted) - self.seen, dtype=float)
-
-    def every(self, predicted: Array) -> Array:
-        """Logarithms of each measured step [s] as what was `predicted` of its run has them."""
-        return np.asarray((predicted * self.root)[list(self.repeats.places)], dtype=float)
-
-    def noise(self, rest: Array) -> float:
-        """The noise where measured steps are off by `rest`."""
-        worst = (max(same, key=abs) for same in self.repeats.groups(rest.tolist()))
-        return _noise(np.array(list(worst)), self.prior)
-
-
 def _fit(
     cases: Sequence[Case], measured: Sequence[float], level: float, time: Time, quick: Time
 ) -> PointsFit:
     """As `fit`; OverflowError or LinAlgError where nothing fits."""
-    runs = _Runs.of(cases, measured)
+    runs = FittedRuns.of(cases, measured)
     priors, unit, target = knobs(runs.cases), min(measured), runs.target
     names = list(priors)
 
@@ -353,12 +318,13 @@ def _fit(
         prior=runs.prior,
         unit_s=unit,
         directions=tuple(tuple(map(float, row)) for row in np.linalg.cholesky(inverse)),
+        rest=runs.unexplained(predicted(best), slopes),
     )
 
 
-def _noise(rest: Array, prior: float) -> float:
-    known = PRIOR_POINTS + len(rest)
-    return math.sqrt((PRIOR_POINTS * prior**2 + float(rest @ rest)) / known)
+def _factor(log: float) -> float:
+    """exp of a logarithm, and of one that no measurement bounds as far as there are numbers."""
+    return math.exp(min(log, UNBOUNDED))
 
 
 def _numbers(
@@ -369,8 +335,8 @@ def _numbers(
         sd = math.sqrt(covariance[k, k])
         ends = (best[k] - Z90 * sd, best[k], best[k] + Z90 * sd)
         host = name == "host_s"
-        low, value, high = (max(end, 0.0) * unit if host else math.exp(end) for end in ends)
-        learned = 1.0 - (sd / priors[k]) ** 2 if priors[k] else 1.0
+        low, value, high = (max(end, 0.0) * unit if host else _factor(end) for end in ends)
+        learned = 1.0 - (sd / priors[k]) ** 2
         plain = (float(value), float(low), float(high), max(float(learned), 0.0))
         found.append(FittedNumber(name, *plain))
     return found

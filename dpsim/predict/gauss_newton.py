@@ -28,11 +28,13 @@ class Prior:
     centre     where they are expected [n]
     deviation  standard deviations [n]; 0: nothing is known
     against    twice the logarithm of the odds against this prior beside another [1]
+    wider      how many times as much as usual may be missed that the parameters do not explain
     """
 
     centre: Array
     deviation: Array
     against: float = 0.0
+    wider: float = 1.0
 
     @property
     def precision(self) -> Array:

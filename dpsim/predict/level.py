@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled, with_micro_batches
+from dpsim.cases.variant import at_ranks, batched, scaled, with_micro_batches
 from dpsim.core.lean import dataclass
 from dpsim.core.places import below
 from dpsim.core.record import Refused
@@ -48,7 +48,7 @@ class Level:
     """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`.
 
     issuing      by what power of it the host's launches grow, where these durations hold them
-    adjustment, fit  what else was fitted and how well, where there were several points
+    fit          what else was fitted and how well, where there were several points
     references       the measured steps, as linear scaling has them
     findings         what of it no healthy machine explains
     """
@@ -57,16 +57,15 @@ class Level:
     ranks: int
     step_time: float
     issuing: float = 1.0
-    adjustment: Adjustment | None = None
     fit: PointsFit | None = None
     references: tuple[Reference, ...] = ()
     findings: tuple[CalibrationFinding, ...] = ()
 
     def of(self, case: Case) -> Case:
         """`case` as it was calibrated."""
-        if self.adjustment is None:
+        if self.fit is None:
             return scaled(case, self.scale, self.issuing)
-        return self.adjustment.of(case)
+        return self.fit.adjusted(case).of(case)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -126,15 +125,13 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
         start = 1.0
     quick = _quick(first) if play is None else None
     fitted = fit(cases, targets, start, play or step_time, quick)
-    numbers = {number.name: number.value for number in fitted.numbers}
-    adjusted = Adjustment(**numbers)
-    check_peak(adjusted.of(cases[0]))
-    findings = tuple(of_points([adjusted.of(case) for case in cases], fitted))
-    steps = [one.fitted_s for one in fitted.residuals]
-    measured = tuple(map(reference, cases, targets, steps))
-    return Level(
-        adjusted.compute, points[0].ranks, targets[0], 1.0, adjusted, fitted, measured, findings
-    )
+    adjusted = [fitted.adjusted(case).of(case) for case in cases]
+    if fitted.contradiction is None:  # else what was fitted is of no device
+        check_peak(adjusted[0])
+    findings = tuple(of_points(adjusted, fitted))
+    measured = tuple(map(reference, cases, targets, map(play or step_time, adjusted)))
+    compute = next(number.value for number in fitted.numbers if number.name == "compute")
+    return Level(compute, points[0].ranks, targets[0], 1.0, fitted, measured, findings)
 
 
 def _middle(seconds: Sequence[float]) -> float:

@@ -48,6 +48,11 @@ class FittedStep:
     fitted_s: float
     error: float
 
+    @property
+    def run(self) -> tuple[int, int, int, int]:
+        """What it is a step of, as `run_of` has it."""
+        return self.ranks, self.global_batch, self.micro_batch, self.accumulation
+
 
 @dataclass(frozen=True)
 class Repeats:

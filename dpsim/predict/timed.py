@@ -13,6 +13,7 @@ from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import CalibrationPoint, made_up
 from dpsim.predict.level import Level, level_of, point_of
 from dpsim.predict.peak import check_possible
+from dpsim.predict.repeats import run_of
 
 #: what may be said of a point beside its ranks
 KEYS = ("per_device", "global", "accumulation")
@@ -47,7 +48,8 @@ def timed(loaded: Loaded, step_times: Sequence[str], throughputs: Sequence[str])
     found = level_of(loaded)
     plain = Case(loaded.points[0], loaded.base)
     first = found.of(plain) if found else plain
-    pairs = sorted((_measured(first, *text) for text in texts), key=lambda pair: pair[0].ranks)
+    asked = (_measured(plain, found, *text) for text in texts)
+    pairs = sorted(asked, key=lambda pair: pair[0].ranks)
     calibrate = loaded.scenario.calibrate
     differs = calibrate is not None and calibrate.synthetic and not made_up(first.scenario.input)
     if found and not differs and all(_calibrates(found, first, *pair) for pair in pairs):
@@ -59,19 +61,26 @@ def timed(loaded: Loaded, step_times: Sequence[str], throughputs: Sequence[str])
 
 
 def _calibrates(found: Level, first: Case, case: Case, seconds: float) -> bool:
-    """Whether that was measured of `case` which alone set the level of `first`."""
-    if found.fit is not None or case.ranks != found.ranks:
+    """Whether that was measured of `case` which set the level of `first`, alone or with others."""
+    if found.fit is not None:
+        here = run_of(case)
+        return any(
+            point.run == here and math.isclose(seconds, point.measured_s, rel_tol=_SAME)
+            for point in found.fit.residuals
+        )
+    if case.ranks != found.ranks:
         return False
     same = case.global_batch == at_ranks(first, found.ranks).global_batch
     return same and math.isclose(seconds, found.step_time, rel_tol=_SAME)
 
 
-def _measured(first: Case, kind: str, text: str) -> tuple[Case, float]:
-    """The case of a point, and its measured step [s]."""
+def _measured(plain: Case, found: Level | None, kind: str, text: str) -> tuple[Case, float]:
+    """The case of a point, as it was calibrated, and its measured step [s]."""
     option = f"--{kind.replace('_', '-')} {text[:80]}"
     try:
-        point = point_of(first, parsed(kind, text))
-        case = batched(at_ranks(first, point.ranks), dict(point.batch))
+        point = point_of(plain, parsed(kind, text))
+        case = batched(at_ranks(plain, point.ranks), dict(point.batch))
+        case = found.of(case) if found else case
         seconds = point.step_time(case.global_batch, case.model.tokens, case.model.sample)
         check_possible(case, seconds, again=True)
         return case, seconds

@@ -21,6 +21,7 @@ from dpsim.models.memory import UNFIT, UNFIT_WORDS
 from dpsim.predict import connections, lived, split_backward, startup, training_run, unshared
 from dpsim.predict.carried import altered
 from dpsim.predict.fed import free_loaders
+from dpsim.predict.findings import unexplained
 from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level
 from dpsim.predict.library_kernels import of_kernels, quicker_layout
@@ -108,6 +109,8 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
             "itself, as some published ones were, so intervals on other counts reach down to the "
             "prediction without it; a second measured step tells (calibrate.points)"
         )
+    if found is not None and found.fit is not None and (text := unexplained(found.fit)):
+        yield text
     yield from warnings_of(good[0]) if good else ()
 
 

@@ -210,7 +210,8 @@ def _calibrated(level: Level | None) -> list[str]:
     said = ", ".join(_fitted(one) for one in level.fit.numbers if one.learned >= TOLD)
     return [
         f"{len(level.fit.residuals)} measured steps were fitted: {said}.  Fitted against measured: "
-        f"{rest}; what is left is {percent(level.fit.noise)} (one standard deviation)."
+        f"{rest}; what is left is {percent(level.fit.noise)} (one standard deviation), and carried "
+        "from each to the counts near it."
     ]
 
 

@@ -30,7 +30,7 @@ FASTER = "Cannot tell: steps are faster than this scenario explains; is it what 
 NORMAL_FASTER = (
     "Normal: nothing speaks for a fault, but there are steps faster than most healthy ones."
 )
-NORMAL_SLOWER = "Normal: nothing speaks for a fault."
+NORMAL_SLOWER = "Normal: nothing speaks for a fault, but one repeat is slow."
 SOME_FASTER = "Some steps are faster than expected: is the scenario what was measured?"
 MEANT = (
     "No fault makes steps faster: another batch, precision, model or recomputation may have been "
@@ -124,6 +124,11 @@ def said(found: StepCheck) -> str:
         steps = list(dict.fromkeys(map(_step, found.above)))
         more = [f"{len(steps) - NAMED} more"] * (len(steps) > NAMED)
         told += f"  Slower than 19 of 20 healthy steps: {', '.join([*steps[:NAMED], *more])}."
+    if found.findings:
+        told += (
+            f"  The steps that calibrate show a fault themselves ({', '.join(found.findings)}), "
+            "and what is called healthy here has it, too."
+        )
     return told
 
 

@@ -15,6 +15,8 @@ from dpsim.core.record import Refused
 #: share of their peak below which a rate of FLOP is not that of all devices: who publishes FLOP/s
 #: has more
 _IDLE = 0.1
+#: words for a node
+_NODES = ("node", "host", "server", "machine", "instance", "vm")
 #: tokens of the shortest and the longest sequence that a step may tell
 _LENGTHS = (16, 4_194_304)
 
@@ -177,6 +179,7 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         )
     match = words.throughput.fullmatch(unit.lower())
     if match:
+        _require_of_all(row, case)
         per = row.gpus if _of_a_gpu(match, row) else 1
         what = _things(match["what"])
         if what in words.steps:
@@ -194,6 +197,17 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what in words.samples:
             return value * per
     raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")
+
+
+def _require_of_all(row: TrainingRow, case: Case) -> None:
+    """Refuse a rate that column metric says is of each node, worker or the like: of several."""
+    of = vocabulary().tables.per_other.search(_metric(row))
+    if of is None or (case.nodes == 1 and of["what"] in _NODES) or row.gpus == 1:
+        return
+    raise Refused(
+        f"metric: {row.text('metric')[:60]!r} is a rate of each {of['what']}; one of all GPUs, or "
+        "of each GPU ('throughput per GPU'), is read"
+    )
 
 
 def _share_of_peak(case: Case, value: float, unit: str) -> float:
