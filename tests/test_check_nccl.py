@@ -502,7 +502,7 @@ def test_a_cause_explains_the_sizes_that_are_low(cli: Cli, tmp_path: Path) -> No
     assert code == 1
     assert [band["verdict"] for band in table["bands"]] == ["normal"] * 3 + ["low"]
     cause, *_ = table["causes"]
-    assert cause["name"] == "half_of_the_nics"
+    assert cause["name"] == "quarter_of_the_nics"
     assert cause["misfit_of_low"] < math.log(2.0) - 0.05
     assert cause["misfit_of_low"] < cause["misfit"]
     factors = (math.exp(cause[key]) for key in ("misfit", "misfit_of_low"))

@@ -4,7 +4,7 @@
 
 Prints quantiles over sources of training runs that nobody had looked at when all was learned: of
 each the median of measured / predicted without calibration.  Of the first two draws, of 50 sources,
-quantiles are kept (`QUANTILES`); published/strangers.csv has the third and the fourth, source by
+quantiles are kept (`QUANTILES`); published/strangers.csv has the third to the fifth, source by
 source, with the predictions of 2026-11-30.  `dpsim/cases/typical_code.py` has the pooled ones.
 Beside them how far calibrated predictions of the same sources lie off, and how many runs lie inside
 their intervals.
@@ -98,17 +98,17 @@ def carried(column: str) -> Array:
 
 
 def main() -> None:
-    columns = [ratios(3), ratios(4), np.concatenate([first(), ratios()])]
-    print("third and fourth draw, and all: " + ", ".join(f"{len(own)} sources" for own in columns))
+    columns = [ratios(3), ratios(4), ratios(5), np.concatenate([first(), ratios()])]
+    print("third, fourth and fifth draw, and all: " + ", ".join(f"{len(own)} sources" for own in columns))
     for share in ASKED:
         print(f"  {share:5.0%}" + "".join(f"  {np.quantile(own, share):5.2f}" for own in columns))
-    for draw, before in ((3, ()), (4, (3,))):
+    for draw, before in ((3, ()), (4, (3,)), (5, (3, 4))):
         low, high = twentieths(*before)
         own = ratios(draw)
         inside = int(((low <= own) & (own <= high)).sum())
         print(f"of draw {draw} {inside} of {len(own)} lie from {low:.2f} to {high:.2f}, where")
         print("nine of ten of the draws before it do")
-    for draws in ((3,), (4,), (3, 4)):
+    for draws in ((3,), (4,), (5,), (3, 4, 5)):
         found = calibrated(*draws)
         print(
             f"draw {', '.join(map(str, draws))}, calibrated: {found.runs} runs of {found.sources} "

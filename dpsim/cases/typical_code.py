@@ -12,11 +12,11 @@ from dpsim.models import Model
 
 #: how many sources there are, what the median of them takes over what is predicted, and what a
 #: twentieth takes at most and at least
-SOURCES, LEVEL, FASTEST, SLOWEST = 108, 1.36, 0.65, 6.6
-#: of how many sources of the last two draws steps could be calibrated on a smaller count, and what
+SOURCES, LEVEL, FASTEST, SLOWEST = 120, 1.36, 0.67, 6.1
+#: of how many sources of the last three draws steps could be calibrated on a smaller count, and what
 #: a twentieth of these takes at most and at least over such a prediction: inside a node, and
 #: between nodes
-SCALED, INSIDE, BETWEEN = 52, (0.97, 1.7), (0.92, 3.5)
+SCALED, INSIDE, BETWEEN = 58, (0.96, 1.69), (0.92, 3.15)
 
 
 def is_typical(scenario: Scenario) -> bool:
