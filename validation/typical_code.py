@@ -99,7 +99,10 @@ def carried(column: str) -> Array:
 
 def main() -> None:
     columns = [ratios(3), ratios(4), ratios(5), np.concatenate([first(), ratios()])]
-    print("third, fourth and fifth draw, and all: " + ", ".join(f"{len(own)} sources" for own in columns))
+    print(
+        "third, fourth and fifth draw, and all: "
+        + ", ".join(f"{len(own)} sources" for own in columns)
+    )
     for share in ASKED:
         print(f"  {share:5.0%}" + "".join(f"  {np.quantile(own, share):5.2f}" for own in columns))
     for draw, before in ((3, ()), (4, (3,)), (5, (3, 4))):

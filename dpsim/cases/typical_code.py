@@ -13,8 +13,8 @@ from dpsim.models import Model
 #: how many sources there are, what the median of them takes over what is predicted, and what a
 #: twentieth takes at most and at least
 SOURCES, LEVEL, FASTEST, SLOWEST = 120, 1.36, 0.67, 6.1
-#: of how many sources of the last three draws steps could be calibrated on a smaller count, and what
-#: a twentieth of these takes at most and at least over such a prediction: inside a node, and
+#: of how many sources of the last three draws steps could be calibrated on a smaller count, and
+#: what a twentieth of these takes at most and at least over such a prediction: inside a node, and
 #: between nodes
 SCALED, INSIDE, BETWEEN = 58, (0.96, 1.69), (0.92, 3.15)
 
