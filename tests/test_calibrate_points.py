@@ -420,3 +420,45 @@ def test_links_that_are_slow_inside_a_node_are_so_on_several_nodes() -> None:
     assert [one.fault for one in found.level.findings] == ["p2p_off"]  # type: ignore[union-attr]
     one, four, eight = (point["step_time_s"] for point in found.document["points"])
     assert one < four <= eight * (1 + 1e-9)
+
+
+def test_a_count_that_cannot_be_is_told_beside_those_that_can() -> None:
+    """And not refused whole for having no place among the measured ones."""
+    points = [longer(1, 1.0), longer(8, 1.1)]
+    batch, sweep = {"global": 64}, {"cluster.ranks": [8, 16, 128]}
+    found = asked(calibrate={"points": points}, batch=batch, sweep=sweep)
+    errors = [getattr(point, "error", None) for point in found.points]
+    assert errors[:2] == [None, None]
+    assert "leaves some of 128 ranks without a sample" in errors[2]
+
+
+def test_repeats_that_differ_are_not_steps_that_nothing_explains() -> None:
+    points = [longer(1, 1.0), longer(8, 1.1), longer(8, 0.91)]
+    found = asked(calibrate={"points": points})
+    assert not any("not explained by one level" in text for text in found.warnings)
+
+
+def test_a_measured_count_that_a_loader_bounds_is_inside_its_interval() -> None:
+    """What is carried lengthens compute, and no loader."""
+    fed = {"model": {"name": "resnet50"}, "input": {"rate": "2500 images/s"}}
+    sweep = {"cluster.ranks": [1, 8]}
+    modelled = [point["step_time_s"] for point in asked(**fed, sweep=sweep).document["points"]]
+    points = [
+        {"ranks": ranks, "step_time": f"{step * off!r} s"}
+        for ranks, step, off in zip((1, 8), modelled, (1.0, 1.3), strict=True)
+    ]
+    found = asked(**fed, sweep=sweep, calibrate={"points": points}).points[1]
+    assert not isinstance(found, Failed)
+    assert found.interval.low <= modelled[1] * 1.3 <= found.interval.high
+
+
+def test_compared_machines_have_the_efficiency_of_what_was_measured() -> None:
+    points = [longer(1, 1.0), longer(8, 1.3)]
+    own = {**VGG, "cluster": {**VGG["cluster"], "ranks": 8}, "calibrate": {"points": points}}
+    (alone, eight) = asked(calibrate={"points": points}, sweep={"cluster.ranks": [1, 8]}).document[
+        "points"
+    ]
+    of_one = alone["step_time_s"] / eight["step_time_s"]
+    compared = dpsim.compare([own, {**own, "batch": {"per_device": 32}}]).document
+    found = compared["candidates"][0]["efficiency"]
+    assert found == pytest.approx(of_one, rel=0.02)

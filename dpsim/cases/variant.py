@@ -93,7 +93,8 @@ class Adjustment:
         return Variant("calibrated", changes, level=self.compute, exchange=exchange).of(case)
 
     def longer(self, factor: float) -> Adjustment:
-        """This, of a machine on which all of a step takes `factor` times as long."""
+        """This, of a machine on which compute, the host and exchanges take `factor` times as long;
+        loaders, copies and curves that were measured stay as they are."""
         return replace(
             self,
             compute=self.compute * factor,

@@ -147,6 +147,7 @@ class StepCheck:
             ],
             "faster_than_expected": self.too_fast,
             "repeats_differ": bool(self.differing),
+            "findings": list(self.findings),
             "next": list(commands),
         }
 

@@ -18,7 +18,7 @@ from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
 from dpsim.planning.grid import Axes, Axis, Grid, as_vary, axes_of
 from dpsim.planning.unswept import Unswept, known_ranks
-from dpsim.predict.level import level_of
+from dpsim.predict.level import Level, level_of
 from dpsim.predict.lived import paused, warm_nodes
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
@@ -268,7 +268,7 @@ def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
         case=case,
         point=point,
         beside=_beside_devices(case, point),
-        efficiency=_efficiency(case, point),
+        efficiency=_efficiency(case, point, found),
     )
     return made, list(prediction.warnings)
 
@@ -309,7 +309,7 @@ def _at(loaded: Loaded, ranks: int | None) -> Loaded:
     return replace(loaded, scenario=scenario, points=(scenario,), changes=changes)
 
 
-def _efficiency(case: Case, point: Point) -> float | None:
+def _efficiency(case: Case, point: Point, found: Level | None) -> float | None:
     """Throughput per rank over that of the smallest machine that holds one replica; None where
     that has no number (backup workers, say)."""
     try:
@@ -317,6 +317,8 @@ def _efficiency(case: Case, point: Point) -> float | None:
         if case.ranks == least:
             return 1.0
         alone = at_ranks(case, least)
+        if found is not None and found.fit is not None:  # steps are off by something else there
+            alone = found.fit.adjusted(alone).beyond(found.fit.adjusted(case)).of(alone)
         base = alone.global_batch / least / step_time(alone)
     except (Refused, SimulationError, ValueError, ZeroDivisionError):
         return None

@@ -39,8 +39,8 @@ def likeliest(
     noise: float, known: float,
 ) -> tuple[Array, Array, Prior]:  # fmt: skip
     """The numbers [n] under whichever prior is likelier, derivatives there [points x n], and that
-    prior: of a healthy machine, or of one whose links inside nodes, between them, or both, are
-    faulty.
+    prior: of a healthy machine, of one whose host is busy, whose links inside nodes, between them,
+    or both, are faulty, or that something else slows.
 
     target  logarithms of the measured steps [points], of which `predicted` gives the fitted ones
     priors  standard deviations by name of the number, around `start` where machines are healthy
@@ -61,7 +61,7 @@ def likeliest(
 
     found = tried(healthy)
     links = [at for at, name in enumerate(names) if name in LINKS]
-    wide = math.log(ODD) * 2 * (len(target) - 1)  # of the level nothing is known before
+    wide = math.log(ODD) * 2 * (len(target) - 1)  # next to nothing is known of the level
     broken = [*((at,) for at in links), *([tuple(links)] if links else [])]
     others = [
         replace(healthy, against=ODD_ODDS + wide, wider=ODD),

@@ -6,6 +6,7 @@ collectives of healthy machines needed: a scale alone would carry a fault into e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -46,6 +47,8 @@ class CalibrationFinding:
     text: str
 
 
+#: by what factor exchanges take longer over a faulty link at least
+FAULT_FROM = 1.5
 #: relative range of what fitted steps are off by, from which that is worth a warning
 UNEXPLAINED = 0.15
 
@@ -91,14 +94,14 @@ def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]
 def unexplained(fit: PointsFit) -> str | None:
     """That measured steps are not those of one machine of the scenario's kind, where they are
     farther apart than such steps are, and nothing worse is said of them."""
-    off = [point.error for point in fit.residuals]
-    if max(off) - min(off) < UNEXPLAINED or fit.contradiction is not None:
+    runs = sorted(zip(fit.rest.missed, fit.rest.correlation.places, strict=True))
+    (fast, few), (slow, many) = runs[0], runs[-1]
+    if math.exp(slow - fast) - 1.0 < UNEXPLAINED:
         return None
-    fast, slow = (end(fit.residuals, key=lambda point: point.error) for end in (max, min))
     return (
         f"the measured steps are not explained by one level of compute, nor by a faulty link: at "
-        f"{slow.ranks} ranks the step is {1 / (1 + slow.error) - 1:+.0%} off what fits all best, "
-        f"at {fast.ranks} {1 / (1 + fast.error) - 1:+.0%}; other counts are taken to be off as the "
+        f"{many.ranks} ranks the step is {math.expm1(slow):+.0%} off what fits all best, "
+        f"at {few.ranks} {math.expm1(fast):+.0%}; other counts are taken to be off as the "
         "measured ones near them are, and are less sure; dpsim check says what may be wrong"
     )
 
@@ -106,6 +109,7 @@ def unexplained(fit: PointsFit) -> str | None:
 def of_fit(cases: Sequence[Case], fit: PointsFit) -> Iterator[CalibrationFinding]:
     """What of the other fitted numbers is beyond healthy machines."""
     low, high = collectives_range(cases[0])
+    high = max(high, FAULT_FROM)
     widest = SLICED if sliced(cases) else high
     for number in fit.numbers:
         if number.learned < LEARNED:

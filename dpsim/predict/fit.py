@@ -35,7 +35,7 @@ from dpsim.predict.faulty_links import likeliest
 from dpsim.predict.fitted_runs import PRIOR_POINTS, FittedRuns, Time
 from dpsim.predict.gauss_newton import least
 from dpsim.predict.point import Causes
-from dpsim.predict.repeats import FittedStep, run_of
+from dpsim.predict.repeats import RUN_TO_RUN, FittedStep, run_of
 from dpsim.predict.uncertainty import REPEATED, collectives_range
 from dpsim.predict.unexplained import RunPlace, Unexplained
 from dpsim.predict.widths import sliced
@@ -92,6 +92,7 @@ class PointsFit:
     directions  rows of a triangular root of the numbers' covariance, by `numbers`
     unit_s      host time that counts as 1 among the parameters [s]
     rest        what the numbers leave, as other counts have it
+    wider       how many times as much as usual the kept prior lets points be off [1]
     """
 
     numbers: tuple[FittedNumber, ...]
@@ -101,6 +102,7 @@ class PointsFit:
     unit_s: float
     directions: tuple[tuple[float, ...], ...]
     rest: Unexplained
+    wider: float = 1.0
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -122,8 +124,9 @@ class PointsFit:
         if (pair := self.shrinking) is not None:
             return pair[0]
         off = [math.log1p(point.error) for point in self.residuals]
-        alone = max(map(abs, off)) > CONTRADICTION * self.prior
-        two = max(off) - min(off) > APART * math.sqrt(2.0) * self.prior
+        usual = self.prior * self.wider
+        alone = max(map(abs, off)) > CONTRADICTION * usual
+        two = max(off) - min(off) > APART * math.sqrt(2.0) * usual
         worst = max(self.residuals, key=lambda point: abs(math.log1p(point.error)))
         return worst if alone or two else None
 
@@ -151,7 +154,7 @@ class PointsFit:
 
         Every column of the covariance's root is one independent cause, named by its first number.
         """
-        known = self._known(case) if repeated else None
+        known = self._known(case, step) if repeated else None
         if known is not None:
             return {"run to run": known}
         names = [number.name for number in self.numbers]
@@ -174,7 +177,8 @@ class PointsFit:
     def _left(self, place: RunPlace) -> float:
         """The variance of what is missed at `place`, in those of the noise: no less than that where
         points contradict each other."""
-        found = float(self.rest.left([place])[0, 0]) + self.rest.correlation.own
+        own = min(RUN_TO_RUN / self.noise, 1.0) ** 2
+        found = float(self.rest.left([place])[0, 0]) + own
         return found if self.contradiction is None else max(found, 2.0)
 
     def adjusted(self, case: Case) -> Adjustment:
@@ -188,17 +192,17 @@ class PointsFit:
         numbers = adjustment(names, at, self.unit_s)
         return numbers.longer(math.exp(self.rest.carried(place, move)))
 
-    def _known(self, case: Case) -> tuple[float, float] | None:
-        """Where `case` itself was measured, its residual and what repeated runs differ by; None
-        where points contradict each other: nobody knows which of them to believe."""
+    def _known(self, case: Case, step: float) -> tuple[float, float] | None:
+        """Where `case`, which takes `step` [s], was measured itself, how far that lies off and what
+        repeated runs differ by; None where points contradict each other: nobody knows which of them
+        to believe."""
         if self.contradiction is not None:
             return None
         here = run_of(case)
         same = [point for point in self.residuals if point.run == here]
         if not same:
             return None
-        longer = math.exp(self.rest.carried(RunPlace.of(case)))
-        measured = [1.0 / ((1.0 + p.error) * longer) for p in same]
+        measured = [point.measured_s / step for point in same]
         return REPEATED[0] * min(1.0, *measured), REPEATED[1] * max(1.0, *measured)
 
 
@@ -301,7 +305,7 @@ def _fit(
     modelled = runs.every(predicted(start))
     best, slopes, prior = likeliest(predicted, target, priors, start, runs.prior, PRIOR_POINTS)
     rest = runs.off(predicted(best))
-    if (noise := runs.noise(rest)) < runs.prior:  # points that fit well count for more
+    if (noise := runs.noise(rest)) < runs.prior * prior.wider:  # what fits well counts for more
         best, slopes = least(predicted, target, best, prior, noise)
         rest = runs.off(predicted(best))
         noise = runs.noise(rest)
@@ -319,6 +323,7 @@ def _fit(
         unit_s=unit,
         directions=tuple(tuple(map(float, row)) for row in np.linalg.cholesky(inverse)),
         rest=runs.unexplained(predicted(best), slopes),
+        wider=prior.wider,
     )
 
 

@@ -26,7 +26,7 @@ class Prior:
     """What is known of the parameters before anything was measured.
 
     centre     where they are expected [n]
-    deviation  standard deviations [n]; 0: nothing is known
+    deviation  standard deviations [n]
     against    twice the logarithm of the odds against this prior beside another [1]
     wider      how many times as much as usual may be missed that the parameters do not explain
     """
@@ -39,7 +39,7 @@ class Prior:
     @property
     def precision(self) -> Array:
         """Of the whole, diagonal [n x n]."""
-        return np.diag([1.0 / sd**2 if sd else 0.0 for sd in self.deviation])
+        return np.diag([1.0 / sd**2 for sd in self.deviation])
 
     def pull(self, at: Array) -> Array:
         """Half the gradient of what `at` costs, downwards [n]."""

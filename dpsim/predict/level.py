@@ -65,7 +65,10 @@ class Level:
         """`case` as it was calibrated."""
         if self.fit is None:
             return scaled(case, self.scale, self.issuing)
-        return self.fit.adjusted(case).of(case)
+        try:
+            return self.fit.adjusted(case).of(case)
+        except Refused:  # nobody can play it, which it says itself where it is asked to be
+            return case
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -126,8 +129,8 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
     quick = _quick(first) if play is None else None
     fitted = fit(cases, targets, start, play or step_time, quick)
     adjusted = [fitted.adjusted(case).of(case) for case in cases]
-    if fitted.contradiction is None:  # else what was fitted is of no device
-        check_peak(adjusted[0])
+    for case in () if fitted.contradiction else adjusted:  # else it is of no device
+        check_peak(case)
     findings = tuple(of_points(adjusted, fitted))
     measured = tuple(map(reference, cases, targets, map(play or step_time, adjusted)))
     compute = next(number.value for number in fitted.numbers if number.name == "compute")

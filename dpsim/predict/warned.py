@@ -109,7 +109,7 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
             "itself, as some published ones were, so intervals on other counts reach down to the "
             "prediction without it; a second measured step tells (calibrate.points)"
         )
-    if found is not None and found.fit is not None and (text := unexplained(found.fit)):
+    if found and found.fit and not found.findings and (text := unexplained(found.fit)):
         yield text
     yield from warnings_of(good[0]) if good else ()
 

@@ -43,6 +43,7 @@ class StepVerdictAnswer:
     points: tuple[MeasuredStep, ...]
     faster_than_expected: bool
     repeats_differ: bool
+    findings: tuple[str, ...]
     next: tuple[str, ...]
 
 
