@@ -307,8 +307,7 @@ def _fit(
     rest = runs.off(predicted(best))
     if (noise := runs.noise(rest)) < runs.prior * prior.wider:  # what fits well counts for more
         best, slopes = least(predicted, target, best, prior, noise)
-        rest = runs.off(predicted(best))
-        noise = runs.noise(rest)
+        noise = runs.noise(rest := runs.off(predicted(best)))
     inverse = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + prior.precision), dtype=float)
     return PointsFit(
         numbers=tuple(_numbers(names, best, inverse, prior.deviation, unit)),
@@ -318,13 +317,11 @@ def _fit(
                 cases, measured, map(float, modelled), map(float, rest), strict=True
             )
         ),
-        noise=noise,
-        prior=runs.prior,
-        unit_s=unit,
+        noise=noise, prior=runs.prior, unit_s=unit,
         directions=tuple(tuple(map(float, row)) for row in np.linalg.cholesky(inverse)),
         rest=runs.unexplained(predicted(best), slopes),
         wider=prior.wider,
-    )
+    )  # fmt: skip
 
 
 def _factor(log: float) -> float:
