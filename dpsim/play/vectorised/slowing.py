@@ -11,7 +11,7 @@ ranks is still the latest, for `work` never falls.  Only what ranks have in comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -23,6 +23,8 @@ from dpsim.core.many import Many, all_above, larger, smaller, where_above
 #: one number for all ranks of a role, or one for each
 Value = float | Array
 Indices = npt.NDArray[np.intp]
+#: whether a rank is beyond something: all of a role, or each
+Reached = bool | np.bool_ | npt.NDArray[np.bool_]
 #: one rank of a role, several, or all
 Column = int | Indices | None
 EVERYONE = None
@@ -124,10 +126,16 @@ class Slowing:
         if self.alike and self._live:
             times, _, lags = self._corners()
             return time - np.interp(time, times, lags)
-        done = time - self._past
-        for begin, end, _ in self._live:
-            done = done - self._lost * _within(time - begin, end - begin)
-        return done
+        return _by_rank(
+            (
+                (
+                    (since := time - begin) >= 0.0,
+                    before + since - self._lost * _within(since, end - begin),
+                )
+                for begin, end, before in reversed(self._live)
+            ),
+            time - self._past,
+        )
 
     def time(self, work: Value) -> Value:
         """When a rank has done `work`."""
@@ -136,11 +144,16 @@ class Slowing:
         if self.alike and self._live:
             _, works, lags = self._corners()
             return work + np.interp(work, works, lags)
-        found = work + self._past
-        for begin, end, before in self._live:
-            beside = self.contention * (work - before)
-            found = found + _within(beside, self._lost * (end - begin))
-        return found
+        return _by_rank(
+            (
+                (
+                    (done := work - before) >= 0.0,
+                    begin + done + _within(self.contention * done, self._lost * (end - begin)),
+                )
+                for begin, end, before in reversed(self._live)
+            ),
+            work + self._past,
+        )
 
     def _work_of(self, time: float, count: int | None = None) -> float:
         """`work` where one clock serves all ranks: only the last stretch begun by then counts, of
@@ -273,6 +286,21 @@ class Slowing:
             self._bends = None
 
 
+def _by_rank(stretches: Iterable[tuple[Reached, Value]], before: Value) -> Value:
+    """Of each rank what the last stretch that it has reached says, or what held before all;
+    `stretches` are from the last one on, and none is looked at that no rank needs."""
+    found, left = before, None
+    for reached, value in stretches:
+        if left is None and not np.any(reached):
+            continue
+        found = value if left is None else np.where(left, value, found)
+        passed = np.logical_not(reached)
+        left = passed if left is None else left & passed
+        if not np.any(left):
+            return found
+    return found if left is None else np.where(left, before, found)
+
+
 def at(value: Value, column: Column) -> Value:
     """The value of one rank, or of several, where each has its own."""
     if isinstance(value, float) or column is EVERYONE:
@@ -292,7 +320,7 @@ def _within(value: Value, most: Value) -> Value:
     return np.minimum(np.maximum(value, 0.0), most)
 
 
-def _all(truth: bool | np.bool_ | npt.NDArray[np.bool_]) -> bool:
+def _all(truth: Reached) -> bool:
     return bool(np.all(truth)) if isinstance(truth, np.ndarray) else bool(truth)
 
 
