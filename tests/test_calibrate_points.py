@@ -387,6 +387,24 @@ def test_what_a_measured_step_misses_is_missed_of_counts_near_it(factor: float) 
     assert all(abs(beyond - factor) < abs(1.0 - factor) / 3 + 0.005 for beyond in off[2:])
 
 
+def test_what_measured_steps_miss_is_told_beside_the_law_and_is_no_part_of_it() -> None:
+    """Steps as modelled, but for a later one that is 8 % longer: the law and the other causes are
+    those of the machine near its first step, and what is left stands by itself."""
+    light = {"model": {"name": "resnet50"}, "sweep": {"cluster.ranks": [1, 2, 16]}}
+    steps = [point["step_time_s"] for point in asked(**light).document["points"]]
+    seen = [(1, steps[0]), (16, 1.08 * steps[2])]
+    points = [{"ranks": ranks, "step_time": f"{step!r} s"} for ranks, step in seen]
+    document = asked(**light, calibrate={"points": points}).document
+    parts = document["laws"]["amdahl"]["points"]
+    for point, part in zip(document["points"], parts, strict=True):
+        causes = [value for key, value in part.items() if key not in ("ranks", "law_s")]
+        assert math.fsum(causes) == pytest.approx(point["step_time_s"] - part["law_s"], abs=1e-12)
+    assert "missed_s" not in parts[0]
+    missed = parts[2]["missed_s"] / document["points"][2]["step_time_s"]
+    assert 0.03 < missed < 0.08
+    assert parts[1]["missed_s"] < parts[2]["missed_s"] / 4
+
+
 def test_no_measured_step_that_is_a_little_longer_makes_others_much_longer() -> None:
     """Predictions of 32 ranks from steps of one rank and eight, the latter up to 1.6 times as long:
     each reaches into the interval of the one before."""

@@ -70,6 +70,12 @@ class Level:
         except Refused:  # nobody can play it, which it says itself where it is asked to be
             return case
 
+    def alike(self, cases: Sequence[Case]) -> tuple[Case, ...]:
+        """`cases`, which are calibrated, with what measured steps miss near the first in place of
+        near each: what no number of the calibration explains is no part of how they scale."""
+        fit, first = self.fit, cases[0]
+        return tuple(cases) if fit is None else tuple(fit.carrying(case, first) for case in cases)
+
     @property
     def counts(self) -> tuple[int, ...]:
         """The counts at which steps were measured."""

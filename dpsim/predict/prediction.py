@@ -15,7 +15,7 @@ from dpsim.core.errors import SimulationError
 from dpsim.core.lean import dataclass
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Given, Loaded, taken, to_data, with_model
+from dpsim.describe.scenario import Given, Loaded, Scenario, taken, to_data, with_model
 from dpsim.describe.sections import Batch
 from dpsim.predict import shown, training_run
 from dpsim.predict.acted_numbers import numbers_of
@@ -241,9 +241,11 @@ def _laws(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> L
     """The laws, where only the number of ranks changes from point to point."""
     cases, points = [one.case for one in outcomes], tuple(one.point for one in outcomes)
     usable = all(point.efficiency is not None for point in computed(points))
-    usable = usable and len({_apart_from_ranks(case) for case in cases}) == 1
     usable = usable and loaded.scenario.parallel.plain and len(cases[0].pace.kinds) == 1
-    return laws(cases, points, found is not None) if usable else NoLaws()
+    usable = usable and len(set(map(_apart_from_ranks, loaded.points))) == 1
+    if not usable:
+        return NoLaws()
+    return laws(cases, points, found.alike(cases) if found else cases, found is not None)
 
 
 def _held_constant(loaded: Loaded) -> str:
@@ -267,9 +269,9 @@ def _of_all(batch: Batch) -> str:
     return f"{size}, in micro-batches of {batch.per_device}" if batch.follows else size
 
 
-def _apart_from_ranks(case: Case) -> str:
+def _apart_from_ranks(point: Scenario) -> str:
     """The scenario without its number of ranks: equal for all points of a scaling curve."""
-    if case.scenario.sites is not None:
-        return repr(case.scenario)
-    cluster = dataclasses.replace(case.scenario.cluster, ranks=1, nodes=None)
-    return repr(dataclasses.replace(case.scenario, cluster=cluster))
+    if point.sites is not None:
+        return repr(point)
+    cluster = dataclasses.replace(point.cluster, ranks=1, nodes=None)
+    return repr(dataclasses.replace(point, cluster=cluster))

@@ -66,13 +66,15 @@ def _compute(case: Case, *, fixed_only: bool = False) -> tuple[float, float]:
     return scaled, sum(op.seconds for op in ops if op.kind not in ("forward", "backward"))
 
 
-def gap(case: Case, time: float, base: Baseline) -> Gap:
+def gap(case: Case, time: float, base: Baseline, alike: Case) -> Gap:
     """Step time beyond the law's, split into causes that sum to it.
 
-    Causes are taken away one after the other (communication, jitter, waits for batches); what is
-    left over the law is load: uneven shares, and work that shrinks less than the batch does.
+    Causes are taken away one after the other (what a calibration misses, where `alike` is the case
+    without that, communication, jitter, waits for batches); what is left over the law is load:
+    uneven shares, and work that shrinks less than the batch does.
     """
-    silent = without_communication(case)
+    missed = 0.0 if alike is case else step_time(case) - step_time(alike)
+    silent, time = without_communication(alike), time - missed
     free = step_time(silent)
     calm = step_time(silent, quiet=True)
     supplied = calm
@@ -81,14 +83,20 @@ def gap(case: Case, time: float, base: Baseline) -> Gap:
         at_once = Variant("a loader that is no limit", other).of(silent)
         supplied = step_time(at_once, quiet=True)
     law = base.ideal(case.ranks, weak=case.scenario.batch.weak)
-    return Gap(time - free, free - calm, 0.0, calm - supplied, supplied - law)
+    return Gap(time - free, free - calm, 0.0, calm - supplied, supplied - law, missed)
 
 
 def laws(
-    cases: Sequence[Case], points: Sequence[Point | Failed], calibrated: bool
+    cases: Sequence[Case],
+    points: Sequence[Point | Failed],
+    alike: Sequence[Case],
+    calibrated: bool,
 ) -> Laws | NoLaws:
-    """The laws for the points that have a step time."""
-    good = [(c, p) for c, p in zip(cases, points, strict=True) if isinstance(p, Point)]
+    """The laws for the points that have a step time; `alike` are the cases that differ in nothing
+    but their ranks (`Level.alike`)."""
+    known = zip(cases, points, alike, strict=True)
+    every = [(c, p, one) for c, p, one in known if isinstance(p, Point)]
+    good = [(c, p) for c, p, _ in every]
     if not good:
         return NoLaws()
     first = good[0][0]
@@ -98,8 +106,8 @@ def laws(
         return NoLaws()
     weak = first.scenario.batch.weak
     beyond = tuple(
-        Beyond(c.ranks, base.ideal(c.ranks, weak=weak), gap(c, p.step_time_s, base))
-        for c, p in good
+        Beyond(c.ranks, base.ideal(c.ranks, weak=weak), gap(c, p.step_time_s, base, one))
+        for c, p, one in every
     )
     return Laws(
         amdahl=_amdahl(first, base, beyond, calibrated),
