@@ -87,10 +87,7 @@ def gap(case: Case, time: float, base: Baseline, alike: Case) -> Gap:
 
 
 def laws(
-    cases: Sequence[Case],
-    points: Sequence[Point | Failed],
-    alike: Sequence[Case],
-    calibrated: bool,
+    cases: Sequence[Case], points: Sequence[Point | Failed], alike: Sequence[Case], calibrated: bool
 ) -> Laws | NoLaws:
     """The laws for the points that have a step time; `alike` are the cases that differ in nothing
     but their ranks (`Level.alike`)."""
