@@ -18,12 +18,15 @@ from rich.console import Console
 import dpsim
 from dpsim.core.record import Refused, build
 from dpsim.core.units import dollars
+from dpsim.describe.jobs import mix_of
 from dpsim.describe.scenario import load, to_data
 from dpsim.money.currency import CENT, Money, Priced, rounded
 from dpsim.money.items import YEAR, Bill, bill
 from dpsim.money.price import Energy, NetworkPrice, Price, Purchase, StoragePrice
 from dpsim.money.price_list import read_quote
 from dpsim.money.usage import Usage, device_hours, power
+from dpsim.planning import candidates
+from dpsim.planning.planned import plan
 from dpsim.predict.training_run import cost_of, switch_ports, usage_of
 from dpsim.report.explained import cost_columns, print_explanation
 from dpsim.report.points import run_columns
@@ -275,6 +278,8 @@ def test_a_list_of_ones_own_has_its_dates_inside(tmp_path: Path) -> None:
 
 # -- the section of the scenario ------------------------------------------------------------------
 
+EACH = {"dgx-a100": {"per_node_hour": "1 usd"}}
+
 
 @pytest.mark.parametrize(
     ("data", "message"),
@@ -292,6 +297,13 @@ def test_a_list_of_ones_own_has_its_dates_inside(tmp_path: Path) -> None:
         ({"purchase": {"years": 4}}, "per_node or per_device"),
         ({"purchase": {"per_node": "1 usd"}}, "is missing"),
         ({"purchase": {"per_node": "1 usd", "years": 0}}, "not in 0"),
+        ({"machines": {}}, "machines: has the price of no machine"),
+        ({"machines": {"dgx-a100": {}}}, "machines.dgx-a100: needs exactly one of"),
+        ({"machines": EACH, "per_node_hour": "1 usd"}, "per_node_hour: stands for each machine"),
+        ({"machines": {"dgx-a100": {"row": "a"}}}, "machines: is taken of a price list: give file"),
+        ({"machines": EACH, "file": "x.csv"}, "file: needs a row of a machine"),
+        ({"machines": EACH, "network": {"per_nic": "1 usd"}}, "machines.dgx-a100.*how many years"),
+        ({"machines": {"dgx-a100": {"per_node_hour": "1 gbp"}}}, "dgx-a100.per_node_hour: .*rates"),
     ],
 )
 def test_prices_that_say_too_little_or_too_much_are_refused(
@@ -380,6 +392,42 @@ def test_an_instance_must_have_the_devices_of_a_node() -> None:
         predicted(price={**listed, "row": "gpu.4x.a100"})
     other = predicted(price={**listed, "row": "gpu.8x.v100"})
     assert any("has V100, the machine A100" in w for w in other.document["warnings"])
+
+
+def test_each_machine_has_its_price() -> None:
+    """Two nodes of eight: by the node, by the device and as a list has them."""
+    machines = {
+        "dgx-a100": {"row": "gpu.8x.a100"},
+        "dgx-h100": {"per_device_hour": "4 usd/h"},
+        "dgx-h200": {"per_node_hour": "50 usd/h"},
+    }
+    own = {"file": "skypilot-lambda.csv", **DATED, "machines": machines}
+    sweep = {"cluster.machine": [*machines, "dgx-b200"]}
+    found = predicted(price=own, sweep=sweep, energy=None)
+    rents = [point["cost"]["items"][0]["usd_per_hour"] for point in found.computed]
+    assert rents == [8.8, 32.0, 50.0]
+    assert "has no price of dgx-b200; it has dgx-a100, dgx-h100" in found.points[3].error
+    again = load({**to_data(found.loaded.scenario)}, PRICES, "box").scenario
+    assert again.price == found.loaded.scenario.price
+
+
+def test_one_price_of_several_machines_is_told() -> None:
+    """In a sweep, a grid, a plan and a comparison; of one machine, and where prices go over them
+    too, nothing is said."""
+    data = {**BOX, "sweep": None, "energy": None}
+    scenario = load({key: value for key, value in data.items() if value}, PRICES, "box")
+    both = "cluster.machine=dgx-a100,dgx-h100"
+    planned = plan(scenario, minimise="cost", vary=both)
+    swept = predicted(sweep={"cluster.machine": ["dgx-a100", "dgx-h100"]})
+    compared = candidates.varied([mix_of(scenario.data, PRICES, "box")], ["box"], [both])
+    told = [planned.document["warnings"], swept.document["warnings"], compared[0].notes]
+    assert all(any("all machines are paid for alike" in t for t in one) for one in told)
+    apart = [
+        {"cluster.machine": machine, "price.per_node_hour": f"{usd} usd/h"}
+        for machine, usd in (("dgx-a100", 14), ("dgx-h100", 24))
+    ]
+    for quiet in (predicted(sweep=apart), predicted(sweep={"cluster.machine": ["dgx-a100"]})):
+        assert not any("paid for alike" in text for text in quiet.document["warnings"])
 
 
 def test_ports_are_counted_on_the_graph() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated
 
@@ -84,6 +86,25 @@ class StoragePrice:
 
 
 @record
+class MachinePrice:
+    """What the devices of one machine cost.
+
+    per_device_hour  rent of one device for one hour
+    per_node_hour    rent of one node for one hour; a node that is partly used is paid in full
+    row              name of the instance in the price's `file`
+    purchase         bought instead of rented
+    """
+
+    per_device_hour: Hourly | None = None
+    per_node_hour: Hourly | None = None
+    row: Text | None = None
+    purchase: Purchase | None = None
+
+    def __post_init__(self) -> None:
+        _one_of(self, ("per_device_hour", "per_node_hour", "row", "purchase"))
+
+
+@record
 class Price:
     """What the devices cost, rented or bought, and what comes beside them.
 
@@ -94,6 +115,7 @@ class Price:
     region           its region, where the list has several
     spot             take the price of spot instances
     purchase         bought instead of rented
+    machines         instead, what the devices of each machine cost that `cluster.machine` may be
     network          cost of the network, beside the devices
     storage          cost of storage, beside the devices
     rates            dollars for one unit of another currency: `{eur: 1.08 usd}`
@@ -108,6 +130,7 @@ class Price:
     region: Text | None = None
     spot: Flag = False
     purchase: Purchase | None = None
+    machines: dict[Text, MachinePrice] | None = None
     network: NetworkPrice | None = None
     storage: StoragePrice | None = None
     rates: dict[Text, Outright] | None = None
@@ -115,10 +138,10 @@ class Price:
     source: Text | None = None
 
     def __post_init__(self) -> None:
-        kinds = ("per_device_hour", "per_node_hour", "file", "purchase")
-        given = [kind for kind in kinds if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise ValueError(f"needs exactly one of {', '.join(kinds)}")
+        if self.machines is not None:
+            self._check_machines(self.machines)
+            return
+        _one_of(self, ("per_device_hour", "per_node_hour", "file", "purchase", "machines"))
         if (self.row is None) != (self.file is None):
             raise Refused("file and row belong together", ("row" if self.file else "file",))
         if self.file is None and (self.region is not None or self.spot):
@@ -133,6 +156,42 @@ class Price:
             if rate.currency != "usd":
                 raise Refused(f"{str(rate)!r}: rates are in usd", ("rates", currency))
         check_currencies(self, self.rates)
+
+    def _check_machines(self, machines: Mapping[str, MachinePrice]) -> None:
+        """Refused where anything else says what devices cost, or a machine's price is none."""
+        others = ("per_device_hour", "per_node_hour", "row", "purchase")
+        for other in (key for key in others if getattr(self, key) is not None):
+            raise Refused("stands for each machine, in machines, or without these", (other,))
+        if not machines:
+            raise Refused("has the price of no machine", ("machines",))
+        listed = any(own.row is not None for own in machines.values())
+        if listed != (self.file is not None):
+            said = "is taken of a price list: give file" if listed else "needs a row of a machine"
+            raise Refused(said, ("machines" if listed else "file",))
+        for name in machines:
+            try:
+                self.on(name)
+            except Refused as error:
+                raise Refused(f"{error.message}", ("machines", name, *error.path)) from None
+
+    def on(self, machine: str | None) -> Price:
+        """What is paid on `machine`.  Raises Refused where machines have prices and it has none."""
+        if self.machines is None:
+            return self
+        own = self.machines.get(machine or "")
+        if own is None:
+            there = ", ".join(self.machines)
+            raise Refused(f"has no price of {machine}; it has {there}", ("machines",))
+        given = {key: value for key, value in vars(own).items() if value is not None}
+        if own.row is None:
+            given |= {"file": None, "region": None, "spot": False}
+        return dataclasses.replace(self, machines=None, **given)
+
+
+def _one_of(value: Price | MachinePrice, kinds: Sequence[str]) -> None:
+    """ValueError where not exactly one of `kinds` is given."""
+    if sum(getattr(value, kind) is not None for kind in kinds) != 1:
+        raise ValueError(f"needs exactly one of {', '.join(kinds)}")
 
 
 @record

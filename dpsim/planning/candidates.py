@@ -18,6 +18,7 @@ from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
 from dpsim.planning.grid import Axes, Axis, Grid, as_vary, axes_of
 from dpsim.planning.unswept import Unswept, known_ranks
+from dpsim.predict.carried import one_for_all, values_of
 from dpsim.predict.level import Level, level_of
 from dpsim.predict.lived import paused, warm_nodes
 from dpsim.predict.numbers import failed
@@ -170,7 +171,8 @@ def _labels(files: Sequence[Path]) -> list[str]:
 
 def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
     """`mix` with every combination of the axes' values, called after them."""
-    seen = set()
+    over = values_of(change for axis in axes for change in axis.changes)
+    seen, paid = set(), one_for_all(mix.jobs[0].loaded.scenario.price, over)
     for change in Grid(tuple(axes)):
         shown = _named(change)
         changed = [_changed(job, change, f"--vary {shown}") for job in mix.jobs]
@@ -178,7 +180,8 @@ def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
         name = _named({key: value for key, value in change.items() if key not in left})
         if name not in seen:  # values of a key that it leaves out make no difference
             seen.add(name)
-            notes = dict.fromkeys(note for _, keys in changed for note in keys.values())
+            left_out = (note for _, keys in changed for note in keys.values())
+            notes = dict.fromkeys((*left_out, *paid))
             yield Asked(name, replace(mix, jobs=tuple(job for job, _ in changed)), tuple(notes))
 
 

@@ -13,6 +13,7 @@ from dpsim.describe.scenario import Loaded, to_data
 from dpsim.planning.bench import Bench
 from dpsim.planning.search import holds
 from dpsim.planning.wanted import Wanted, check_fields, margin_of, value_of
+from dpsim.predict.carried import one_for_all, values_of
 from dpsim.predict.document import Keyed, Spread, to_json
 from dpsim.predict.point import Change, Failed, Point, computed
 
@@ -94,6 +95,8 @@ def document(loaded: Loaded, bench: Bench, found: Finding) -> dict[str, Any]:
         for one in found.wanted
         if one.field != "fits"
     ]
+    varied = values_of(one.set for one in found.points)
+    paid = one_for_all(loaded.scenario.price, varied)
     made: dict[str, Any] = to_json(
         {
             "schema_version": SCHEMA_VERSION,
@@ -107,7 +110,7 @@ def document(loaded: Loaded, bench: Bench, found: Finding) -> dict[str, Any]:
             "infeasible": found.infeasible,
             "points": found.points,
             "played": bench.played,
-            "warnings": [*found.notes, *bench.warnings],
+            "warnings": [*found.notes, *paid, *bench.warnings],
         }
     )
     return made

@@ -20,7 +20,7 @@ from dpsim.planning.log import NAME, Log, Record, read_log, writing
 from dpsim.planning.sweep import Sweep, play_points
 from dpsim.planning.together import together
 from dpsim.planning.workers import Lost, Outcome, Playing, here, in_processes
-from dpsim.predict.carried import carried
+from dpsim.predict.carried import carried, one_for_all
 from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import failed
@@ -79,7 +79,8 @@ class Swept(Presented):
             points[lost.number] = failed(None, lost.reason, change)
         given = ["calibrate"] if header["calibration"] else []
         swept = {axis["key"]: list(map(str, axis["values"])) for axis in header["grid"]}
-        over = carried(given, swept, header["scenario"])
+        scenario = header["scenario"]
+        over = [*carried(given, swept, scenario), *one_for_all(scenario.get("price"), swept)]
         said = [text for record in records for text in record.get("warnings", ())]
         return GridAnswer(
             schema_version=SCHEMA_VERSION,

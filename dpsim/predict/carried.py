@@ -1,12 +1,13 @@
-"""What was measured on one machine or program, and is carried to another."""
+"""What was measured or is paid on one machine or program, and is carried to another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpsim.core.overrides import INSTEAD
 from dpsim.describe.scenario import Loaded
+from dpsim.money.price import Price
 
 #: keys that say how many of a machine there are, over which a measurement is carried
 _COUNTS = {*INSTEAD, "cluster.gpus_per_node"}
@@ -49,11 +50,18 @@ def made_without(loaded: Loaded) -> str:
 
 def _swept(loaded: Loaded) -> Iterator[str]:
     given = [key for key in ("calibrate", "calibration") if getattr(loaded.scenario, key)]
-    values: dict[str, list[str]] = {}
-    for change in loaded.changes:  # of which each may set other keys
+    values = values_of(loaded.changes)
+    yield from carried(given, values)
+    yield from one_for_all(loaded.scenario.price, values)
+
+
+def values_of(changes: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The values of each key in `changes`, of which each may set other keys."""
+    found: dict[str, list[str]] = {}
+    for change in changes:
         for key, value in change.items():
-            values.setdefault(key, []).append(str(value))
-    return carried(given, values)
+            found.setdefault(key, []).append(str(value))
+    return found
 
 
 def carried(
@@ -76,3 +84,19 @@ def carried(
                 f"{', '.join(given)}: measured at one {key} at most, and carried to all of "
                 f"{', '.join(told[:_SHOWN])}{', …' * (len(told) > _SHOWN)}"
             )
+
+
+def one_for_all(
+    price: Price | Mapping[str, object] | None, values: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """What to know where `values` of keys go over machines, and nothing in `price`, a record or
+    the data of one, says what each costs."""
+    told = list(dict.fromkeys(values.get("cluster.machine", ())))
+    each = price.get("machines") if isinstance(price, Mapping) else price and price.machines
+    if not price or each or len(told) < 2 or any(key.startswith("price") for key in values):
+        return []
+    example = ", ".join(f"{name}: {{per_node_hour: 20 usd/h}}" for name in told[:2])
+    return [
+        "price: all machines are paid for alike; price.machines has what each costs, such as "
+        f"{{{example}}}"
+    ]

@@ -18,6 +18,7 @@ from dpsim.describe.sampler import DealtEpoch, epoch_of
 from dpsim.describe.sections import Batch
 from dpsim.machines.leaves import leaves
 from dpsim.money.items import Bill, bill
+from dpsim.money.price import Price
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power
 from dpsim.predict import point as parts
@@ -40,9 +41,18 @@ def check(case: Case) -> None:
         power(case.scenario.energy, _machine_use(case, 1.0))
 
 
+def price_of(case: Case) -> Price | None:
+    """What is paid for the machine of `case`; None where nothing is."""
+    price = case.scenario.price
+    try:
+        return None if price is None else price.on(case.scenario.cluster.machine)
+    except Refused as error:
+        raise Refused(error.message, ("price", *error.path)) from None
+
+
 def quote_of(case: Case) -> Quote | None:
     """The line of the price list that the scenario names; None where it names none."""
-    price = case.scenario.price
+    price = price_of(case)
     if price is None or price.file is None:
         return None
     path = below(case.base, price.file, "price.file")
@@ -60,7 +70,7 @@ def quote_of(case: Case) -> Quote | None:
 
 def usage_of(case: Case, busy: float) -> Usage:
     """What the job of `case` uses while its devices compute for the share `busy` of the time."""
-    price = case.scenario.price
+    price = price_of(case)
     counted = price is not None and price.network is not None and price.network.per_port is not None
     use = with_warm(case, _machine_use(case, busy))
     if not counted or case.topology is None:
@@ -111,7 +121,7 @@ def cost_of(case: Case, point: Point) -> Bill | None:
 
     Raises Refused, by name, where a price or a power is not known.
     """
-    price, energy = case.scenario.price, case.scenario.energy
+    price, energy = price_of(case), case.scenario.energy
     links = case.scenario.links or ()
     tolled = any(link.price is not None for link in links)
     if price is None and (energy is None or energy.price is None) and not tolled:
@@ -253,7 +263,7 @@ def _cost(case: Case, point: Point, charged: Bill) -> parts.Cost:
     """The line items of a point, and what a step, a sample, a token, a run and a year cost."""
     time, batch = point.step_time_s, case.global_batch
     step, tokens = charged.over(time), batch * case.model.tokens
-    quote, price = charged.quote, case.scenario.price
+    quote, price = charged.quote, price_of(case)
     return parts.Cost(
         usd_per_hour=float(charged.usd_per_hour),
         usd_per_step=float(step),
@@ -305,7 +315,8 @@ def warnings(cases: Sequence[Case], points: Sequence[Point | Failed]) -> list[st
             )
         if trained.task is not None and not trained.constant:
             found += _task_warnings(trained.task, min(batches))
-    return found + _device_warnings(cases)
+    played = (c for c, point in zip(cases, points, strict=True) if isinstance(point, Point))
+    return found + list(dict.fromkeys(filter(None, map(_other_device, played))))
 
 
 def _task_warnings(name: str, batch: int) -> list[str]:
@@ -322,13 +333,13 @@ def _task_warnings(name: str, batch: int) -> list[str]:
     return found
 
 
-def _device_warnings(cases: Sequence[Case]) -> list[str]:
-    """Where the price list's accelerator is another than the machine's."""
-    quote, device = quote_of(cases[0]), cases[0].device
+def _other_device(case: Case) -> str:
+    """That the price list's accelerator is another than the machine's; "" where it is not."""
+    quote, device = quote_of(case), case.device
     if quote is None or device is None or not quote.device:
-        return []
+        return ""
     first, second = (
         "".join(c for c in name.lower() if c.isalnum()) for name in (quote.device, device.name)
     )
     same = first in second or second in first
-    return [] if same else [f"price: {quote.name} has {quote.device}, the machine {device.name}"]
+    return "" if same else f"price: {quote.name} has {quote.device}, the machine {device.name}"
