@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from dpsim.accuracy.platforms import MachineReading, bare_case, platform
+from dpsim.accuracy.strayed import from_accelerator
 from dpsim.backends._nccl_graph import graph_of
 from dpsim.core.record import Refused
 from dpsim.machines.machine import load_device, load_machine
@@ -540,3 +541,31 @@ def test_the_column_s_total_wins_over_the_text_and_says_so() -> None:
     )
     assert _rate(found.readings[0]) == (2, 200, IB)
     assert "The text counts 8, the total makes 2 NICs." in found.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "accelerator", "link"),
+    [
+        ("8xH100 SXM, 1x100GbE", "8xH100 SXM", "1x100GbE"),
+        ("A100-SXM4-40GB 2x200Gb HDR", "A100-SXM4-40GB", "2x200Gb HDR"),
+        ("A100-SXM4-40GB (NVLink, 8x HDR)", "A100-SXM4-40GB (NVLink)", "8x HDR"),
+        ("A100-SXM4-40GB with 10GbE", "A100-SXM4-40GB", "10GbE"),
+        ("H100 SXM5 80GB; 400G IB", "H100 SXM5 80GB", "400G IB"),
+        ("RTX 4090 PCIe, 25 Gbps ethernet", "RTX 4090 PCIe", "25 Gbps ethernet"),
+        ("8 x A100 80GB NVLink + EFA", "8 x A100 80GB NVLink", "EFA"),
+    ],
+)
+def test_links_beside_an_accelerator_join_the_nodes(text: str, accelerator: str, link: str) -> None:
+    """They were left out without a word, and the usual machine's links taken instead."""
+    found = platform(accelerator=text, gpus_per_node=8, nodes=2)
+    beside = platform(accelerator=accelerator, gpus_per_node=8, inter_node=link, nodes=2)
+    alone = platform(accelerator=accelerator, gpus_per_node=8, nodes=2)
+    assert found == beside
+    assert found != alone
+
+
+@pytest.mark.parametrize(
+    "text", ["A100-SXM4-40GB (40 GB)", "V100 32GB PCIe Gen3", "H100 SXM, NVLink and NVSwitch"]
+)
+def test_what_is_inside_a_node_is_no_link_between_nodes(text: str) -> None:
+    assert from_accelerator(text) == (text, "")

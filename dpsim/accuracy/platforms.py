@@ -32,12 +32,13 @@ from dpsim.accuracy.denials import (
     require_plain_words,
     told_inside,
 )
-from dpsim.accuracy.grammar import networks, sides
+from dpsim.accuracy.grammar import sides
 from dpsim.accuracy.network_text import NetworkText
 from dpsim.accuracy.nics import fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
 from dpsim.accuracy.rules import meaning
 from dpsim.accuracy.slices import chips_of, joined, of_chips
+from dpsim.accuracy.strayed import from_accelerator, from_inside
 from dpsim.accuracy.wirings import (
     WHOLE,
     nodes_of,
@@ -116,7 +117,7 @@ def platform(
 ) -> Platform:
     """The machine that these words describe.
 
-    accelerator    the GPU, as its source writes it
+    accelerator    the GPU, as its source writes it, and what joins the nodes where it stands there
     gpus_per_node  GPUs in use on each node; None: all of the machine
     intra_node     what joins the GPUs of a node
     inter_node     what joins the nodes, and its speed
@@ -129,14 +130,14 @@ def platform(
     An NVLink domain that spans nodes (GB200) is one node here, so count ranks.  Refused where the
     accelerator, or such a node, is not known, where words contradict or change each other.
     """
+    accelerator, inter_node = from_accelerator(accelerator, inter_node)
     outer, inner = sides(inter_node)
     accelerator, intra_node = told_inside(accelerator, intra_node, inter_node)
     accelerator = as_written(accelerator)
     require_plain_words(accelerator, f"{intra_node} ; {machine}", fabric)
     inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
-    every = " ; ".join((accelerator, inside, inter_node)).lower()
-    parts = (*outer, *_strayed(intra_node))
-    network = NetworkText(fabric, parts, every, inter_gbits_s, False, nodes != 1)
+    every, parts = f"{accelerator} ; {inside} ; {inter_node}", (*outer, *from_inside(intra_node))
+    network = NetworkText(fabric, parts, every.lower(), inter_gbits_s, False, nodes != 1)
     family = family_of(accelerator.lower())
     told = HardwareText(as_sold(family, accelerator.lower()), inside, gpus_per_node, ranks)
     _require_read(network, family, inner, inter_node)
@@ -240,12 +241,6 @@ def _require_told_wiring(name: str, told: HardwareText) -> None:
             f"{told.accelerator[:60]!r} is wired as in {name}; say PCIe if it is a card",
             ("intra_node",),
         )
-
-
-def _strayed(intra_node: str) -> tuple[str, ...]:
-    """Parts of the column on the inside of a node that tell NICs of a network by their numbers."""
-    parts = sides(intra_node)[0]
-    return tuple(part for part in parts if any(p.kind and p.rate for p in networks((part,))))
 
 
 def _require_read(

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dpsim.accuracy.platforms import platform
+from dpsim.accuracy.strayed import from_accelerator
 from dpsim.accuracy.training.columns import MeasuredColumns, measured_in, named, taken, unread
 from dpsim.accuracy.training.numbers import (
     LOOSE,
@@ -381,7 +382,8 @@ def _missing(columns: tuple[str, ...], rows: Iterable[TrainingRow]) -> Iterable[
         absent.pop("inter_node", None)
     several, rates = False, []
     for row in rows:
-        several = several or row.numbers.get("nodes", 2.0) > 1
+        told = from_accelerator(row.text("accelerator"))[1]
+        several = several or (row.numbers.get("nodes", 2.0) > 1 and not told)
         rates.append(row.text("unit").lower())
     if not several:
         absent.pop("inter_node", None)
