@@ -2604,6 +2604,22 @@ def test_a_run_that_was_slow_of_itself_is_named(tmp_path: Path) -> None:
     assert said.startswith("1 measured more than 3 times off, outside of the interval: line 4")
 
 
+def test_intervals_that_say_little_are_named(tmp_path: Path) -> None:
+    """A network of which nothing is told may be TCP over one NIC; one that is told may not."""
+    cells = {**LLAMA, "accelerator": "H100 SXM5 80GB", "strategy": "FSDP"}
+    rows = [
+        ("s", *{**cells, "total_gpus": 64, "inter_node": said}.values())
+        for said in ("", "8x NDR InfiniBand")
+    ]
+    path = write(tmp_path / "t.csv", rows, ("series_id", *cells))
+    found = validated_training(path, calibrate="none").document["warnings"]
+    wide = [text for text in found if "with ends of the interval" in text]
+    assert [text.partition(": ")[0] for text in wide] == [
+        "1 with ends of the interval more than 5 times apart"
+    ]
+    assert re.search(r"times apart: line 2 \(\d+ times\)", wide[0])
+
+
 def test_a_table_of_which_nothing_is_predicted_is_a_finding(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     head = ("series_id", *LLAMA)
     rows = [

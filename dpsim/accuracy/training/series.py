@@ -40,6 +40,7 @@ class TrainingOutcome:
     anchored  whether a row of its series is calibrated on
     level     by what its compute would be longer than predicted, of one that is calibrated on and
               whose model is known
+    apart     how many times as long its step is under one reading of its machine as under another
     """
 
     number: int
@@ -56,6 +57,7 @@ class TrainingOutcome:
     scored: Scored | None = None
     machine: str = ""
     level: float | None = None
+    apart: float = 1.0
 
 
 #: levels of compute that any series may have: of 527 calibrated ones of 26 sources whose machine
@@ -302,6 +304,7 @@ def _outcome(
     usual one first; `told` of those that could not."""
     here, base = found[0].here, found[0].base
     parts = [one.part(here) for one in found]
+    values = [part.value for part in parts]
     time, (low, high) = mixture.point(parts), mixture.bounds(parts)
     ends = sorted((here.value(low), here.value(high)))
     unfit = unscored(row, rows)
@@ -312,7 +315,7 @@ def _outcome(
         row.number, "predicted", "; ".join([*notes, *here.notes]),
         here.value(here.step_time), here.value(time), ends[0], ends[1], found[0].bottleneck,
         here.strategy, fabric_of(here), base is not None, scored,
-        _machine(here, [one.reading for one in found], [part.value for part in parts]),
+        _machine(here, [one.reading for one in found], values), apart=max(values) / min(values),
     )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from dpsim.predict.widths import DOUBTED
 SCHEMA_VERSION = 1
 #: times by which a row is far off, and how many such rows are named
 _FAR, _NAMED = 3.0, 5
+#: how many times apart the ends of an interval are that says little
+_SPAN = 5.0
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def _document(
             *(_uncalibrated(table, lost) if calibrate == "smallest" else ()),
             *_doubted(table, outcomes),
             *_far_off(table, outcomes),
+            *_wide(table, outcomes),
         ],
     }
 
@@ -182,6 +185,24 @@ def _far_off(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Itera
             f"{len(found)} measured more than {_FAR:g} times off, outside of the interval: {named}"
             + (", …" if len(found) > _NAMED else "")
             + "; is something wrong with such a run, or with how its row is read?"
+        )
+
+
+def _wide(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable[str]:
+    """A warning that names the rows whose intervals say little for what is open of a machine."""
+    found = []
+    for outcome in outcomes:
+        low, high = outcome.low or 0.0, outcome.high or 0.0
+        if outcome.status == "predicted" and outcome.apart > 2.0 and high > _SPAN * low > 0.0:
+            found.append((high / low, table.rows[outcome.number].line))
+    found.sort(reverse=True)
+    if found:
+        named = ", ".join(f"line {line} ({span:.2g} times)" for span, line in found[:_NAMED])
+        yield (
+            f"{len(found)} with ends of the interval more than {_SPAN:g} times apart: {named}"
+            + (", …" if len(found) > _NAMED else "")
+            + "; column machine of predictions.csv has what is open about such a machine, and how "
+            "much longer that makes the step"
         )
 
 
