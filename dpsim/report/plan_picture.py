@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsim.planning.wanted import ends_of, value_of
 from dpsim.predict.point import UNFIT
-from dpsim.report.fields import drawn, name_of, setting_text
+from dpsim.report.fields import drawn, name_of, set_value, setting_text
 from dpsim.report.figures import BLUE, GREEN, GREY, ORANGE, band, blank, legend, tick
 from dpsim.report.plan_text import Document, any_has, required
 from dpsim.report.text import brief, clean
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Place = Callable[[Mapping[str, Any]], tuple[float, float]]
+#: times by which a front's times are apart from which on their axis is logarithmic
+_FAR_APART = 10.0
 _LIMIT: Any = {"color": GREY, "linewidth": 1.2, "linestyle": "--"}
 
 
@@ -94,15 +96,13 @@ def plain_number(text: Any) -> float:
 
 
 def _draw_front(axes: Axes, document: Document) -> None:
-    """All points by time and cost; those on the front joined, and the one to take."""
+    """All points by time and cost; those on the front joined, and the one to take with its 90 %
+    interval."""
     fields = document["question"]["front"]
-    scales = [scaled(document, field) for field in fields]
+    scales = {field: scaled(document, field) for field in fields}
 
     def place(point: Mapping[str, Any]) -> tuple[float, float]:
-        x, y = (
-            (value_of(point, f) or 0.0) * factor
-            for f, (factor, _) in zip(fields, scales, strict=True)
-        )
+        x, y = ((value_of(point, f) or 0.0) * factor for f, (factor, _) in scales.items())
         return x, y
 
     points = [p for p in document["points"] if all(value_of(p, field) for field in fields)]
@@ -112,20 +112,66 @@ def _draw_front(axes: Axes, document: Document) -> None:
         axes.plot(*zip(*sorted(map(place, on_front)), strict=True), "-o", color=BLUE, markersize=5,
                   gid="front", label="front: none is faster and cheaper")  # fmt: skip
     for one in document["limits"]:
-        draws = (axes.axvline, axes.axhline)
-        for field, (factor, _), draw in zip(fields, scales, draws, strict=True):
+        for field, draw in zip(fields, (axes.axvline, axes.axhline), strict=True):
             if one["field"] == field:
-                draw(one["limit"] * factor, label="required", **_LIMIT)
+                draw(one["limit"] * scales[field][0], label="required", **_LIMIT)
     if document["answer"]:
-        x, y = place(document["answer"]["point"])
-        axes.plot([x], [y], "D", color=ORANGE, markersize=8, label="to take", gid="answer")
-    for p in on_front[:12]:
-        text = setting_text({k.rpartition(".")[2]: v for k, v in p["set"].items()})
-        axes.annotate(clean(text), place(p), xytext=(6, 5), textcoords="offset points", fontsize=8)
-    (_, x_label), (_, y_label) = scales
-    axes.set(xlabel=x_label, ylabel=y_label)
-    axes.set_xlim(0.0, 1.12 * max(place(p)[0] for p in points))
-    axes.set_ylim(0.0, 1.08 * max(place(p)[1] for p in points))
+        taken = document["answer"]["point"]
+        _draw_taken(axes, taken, place(taken), {f: factor for f, (factor, _) in scales.items()})
+        on_front.sort(key=lambda point: point["set"] != taken["set"])  # it is labelled first
+    axes.set(
+        **dict(zip(("xlabel", "ylabel"), (label for _, label in scales.values()), strict=True))
+    )
+    _span(axes, [place(p) for p in points])
+    _label(axes, on_front, place)
+
+
+def _draw_taken(
+    axes: Axes, point: Mapping[str, Any], at: tuple[float, float], factors: Mapping[str, float]
+) -> None:
+    """The `point` to take, and its 90 % interval in fields that `factors` scale."""
+    x, y = ([value] for value in at)
+    axes.plot(x, y, "D", color=ORANGE, markersize=8, label="to take", gid="answer")
+    bars = []
+    for (field, factor), middle in zip(factors.items(), at, strict=True):
+        low, high = ends_of(point, field) or (middle / factor, middle / factor)
+        bars.append([[max(middle - low * factor, 0.0)], [max(high * factor - middle, 0.0)]])
+    look: Any = {"fmt": "none", "ecolor": ORANGE, "elinewidth": 1.2, "capsize": 3}
+    axes.errorbar(x, y, xerr=bars[0], yerr=bars[1], label="its 90 % interval", **look)
+
+
+def _span(axes: Axes, places: Sequence[tuple[float, float]]) -> None:
+    """The axes from 0 on, or times on a logarithmic one where they are far apart."""
+    from matplotlib.ticker import LogLocator
+
+    times = [x for x, _ in places]
+    if min(times) > 0 and max(times) > _FAR_APART * min(times):
+        axes.set_xscale("log")
+        axes.set_xlim(min(times) / 1.3, 2.0 * max(times))
+        tick(axes.xaxis, LogLocator(subs=(1.0, 2.0, 5.0)))
+    else:
+        axes.set_xlim(0.0, 1.12 * max(times))
+    axes.set_ylim(0.0, max(1.08 * max(y for _, y in places), axes.get_ylim()[1]))
+
+
+def _label(axes: Axes, points: Sequence[Mapping[str, Any]], place: Place) -> None:
+    """What `points` set beside each, the first ones first, as far as there is room; where they set
+    several keys their values alone, and the legend has their names."""
+    keys = list(dict.fromkeys(key for point in points for key in point["set"]))
+    size, width, height = axes.get_figure(root=True).get_size_inches() * 72, 4.6, 11.0  # type: ignore[union-attr]
+    taken: list[tuple[float, float, float]] = []
+    for point in points:
+        own = {key.rpartition(".")[2]: value for key, value in point["set"].items()}
+        text = setting_text(own) if len(keys) < 2 else ", ".join(map(set_value, own.values()))
+        x, y = axes.transAxes.inverted().transform(axes.transData.transform(place(point))) * size
+        long = width * len(text)
+        if not any(a - long < x < a + b and abs(y - c) < height for a, b, c in taken):
+            taken.append((x, long, y))
+            axes.annotate(clean(text), place(point), xytext=(6, 5), textcoords="offset points",
+                          fontsize=8)  # fmt: skip
+    if len(keys) > 1:
+        names = ", ".join(clean(key.rpartition(".")[2]) for key in keys)
+        axes.plot([], [], linestyle="none", label=f"beside points: {names}")
 
 
 def _draw_rest(axes: Axes, rest: Sequence[Mapping[str, Any]], place: Place) -> None:
