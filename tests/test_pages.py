@@ -19,6 +19,7 @@ import chromium
 import pytest
 from matplotlib.figure import Figure
 
+from dpsim.checks.diagnosis import sensitivity
 from dpsim.cli import _run
 from dpsim.describe.scenario import read
 from dpsim.predict.prediction import predict
@@ -228,6 +229,20 @@ def test_the_parts_of_a_step_sum_to_it(pages: dict[str, Path]) -> None:
     (band,) = {data[name]["bandNote"].rpartition(": ")[2] for name in ("growth", "efficiency")}
     causes = document["points"][-1]["interval_causes"]
     assert band == max(causes, key=lambda name: causes[name][1] / causes[name][0])
+
+
+def test_large_sizes_stand_beside_what_healthy_machines_reach(pages: dict[str, Path]) -> None:
+    """The lines by which they are judged, from 64 MiB on as far below what is expected."""
+    text = pages["check_nccl"].read_text("utf-8")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
+    series = {one["name"]: one["points"] for one in data["busbw0"]["series"]}
+    expected = {at["x"]: at["y"][0][0] for at in series["1 node, 8 ranks"]}
+    known = sensitivity("nvswitch")
+    for many, ratio in (("19 of 20", known.doubtful), ("99 of 100", known.low)):
+        points = series[f"{many} healthy machines are faster"]
+        assert [at["x"] for at in points] == [size for size in expected if size >= 2**26]
+        for at in points:
+            assert at["y"][0][0] == pytest.approx(expected[at["x"]] / ratio, rel=1e-6)
 
 
 def test_a_legend_tells_diamonds_on_lines_from_measured_ones(pages: dict[str, Path]) -> None:

@@ -101,14 +101,14 @@ def _diamonds(series: Sequence[Spec]) -> str:
 def _series(group: RankGroup, n: int) -> list[Spec]:
     before = [None, *group.lines]
     points = [
-        {"x": line.size, "y": _values(line, line.seconds, line.low, line.high),
+        {"x": line.size, "y": values(line, line.seconds, line.low, line.high),
          "tip": _tip(group, line),
          "change": last is not None and chosen(last) != chosen(line)}
         for last, line in zip(before, group.lines, strict=False)
     ]  # fmt: skip
     found: list[Spec] = [{"name": name_of(group), "colour": n % 8, "points": points}]
     measured = [
-        {"x": line.size, "y": _values(line, line.measured), "tip": _tip(group, line)}
+        {"x": line.size, "y": values(line, line.measured), "tip": _tip(group, line)}
         for line in group.lines
         if line.measured
     ]
@@ -118,7 +118,7 @@ def _series(group: RankGroup, n: int) -> list[Spec]:
     return found
 
 
-def _values(line: Line, *times: float) -> list[list[float]]:
+def values(line: Line, *times: float) -> list[list[float]]:
     """Bus bandwidth [GB/s], time [us] and algorithm bandwidth [GB/s], with their intervals where
     their ends are given too."""
     order = (0, 2, 1)[: len(times)]
