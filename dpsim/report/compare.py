@@ -207,7 +207,10 @@ def _break_even(document: Document) -> list[str]:
 def _measure(document: Document) -> list[str]:
     found, by = document["measure_next"], document["by"]
     if found is None:
-        return ["No single measurement is expected to change the choice."]
+        return [
+            "No single measurement lowers the expected regret by 1 %: what one would tell is the "
+            "same for all, or less than what stays open beside it."
+        ]
     return [
         f"Measure next: {clean(found['what'])}. It lowers the expected regret by "
         f"{worth(found['saves'], by)}, to {worth(found['expected_regret_after'], by)}."
