@@ -6,7 +6,7 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
 import pydantic
@@ -178,10 +178,16 @@ def _record_at(cls: Any, loc: tuple[str | int, ...]) -> Any:
     """The record reached from `cls` along `loc`, as far as that goes."""
     for part in loc:
         if isinstance(part, str) and dataclasses.is_dataclass(cls):
-            hint = get_type_hints(cls, include_extras=False).get(part)
-            candidates = [hint, *get_args(hint)]
-            cls = next((c for c in candidates if dataclasses.is_dataclass(c)), cls)
+            cls = next(_records(get_type_hints(cls, include_extras=False).get(part)), cls)
     return cls
+
+
+def _records(hint: Any) -> Iterator[Any]:
+    """The records in an annotation: it is one, an option, or what a list or a mapping holds."""
+    if dataclasses.is_dataclass(hint):
+        yield hint
+    for inner in get_args(hint):
+        yield from _records(inner)
 
 
 def texts(what: str, given: Any) -> None:
