@@ -569,3 +569,10 @@ def test_links_beside_an_accelerator_join_the_nodes(text: str, accelerator: str,
 )
 def test_what_is_inside_a_node_is_no_link_between_nodes(text: str) -> None:
     assert from_accelerator(text) == (text, "")
+
+
+def test_a_network_of_which_nothing_is_told_is_as_open_whatever_else_is() -> None:
+    """An open board left out that sockets may join the nodes, which widened one that is known."""
+    for accelerator in ("H100 SXM5 80GB", "H100"):
+        found = platform(accelerator=accelerator, gpus_per_node=8, nodes=8)
+        assert [one for one in found.readings if "TCP over one Ethernet NIC" in one.label]
