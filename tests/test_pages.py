@@ -92,7 +92,7 @@ def accuracy_page(folder: Path) -> None:
     from dpsim.report.accuracy_view import Dot, Titled, View
     from dpsim.report.pages.accuracy import page
 
-    dots = [("ring", [Dot(f"{EVIL} {k}", 1.0 + k, 1.1 + 0.9 * k) for k in range(9)])]
+    dots = [("ring", [Dot(f"{EVIL} {k}", 1.0 + k, 1.1 + 0.9 * k, 1.0, 20.0) for k in range(9)])]
     tables = [Titled("By fabric", ("fabric", "n"), [(EVIL, "10"), ("b", "9"), ("c", "1,100")])]
     view = View(EVIL, tables, ["Rows: 9 scored."], Figure, lambda: dots, "[us]")
     said = {"table": EVIL, "warnings": [EVIL], "dpsim_version": "1"}

@@ -38,7 +38,7 @@ from dpsim.predict.level import level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.peak import BeyondPeak
 from dpsim.predict.player import step_time
-from dpsim.report.accuracy_training import FEW
+from dpsim.report.accuracy_training import FEW, make_figure
 
 Cli = Callable[..., tuple[int, str, str]]
 HEAD = (
@@ -2618,6 +2618,24 @@ def test_intervals_that_say_little_are_named(tmp_path: Path) -> None:
         "1 with ends of the interval more than 5 times apart"
     ]
     assert re.search(r"times apart: line 2 \(\d+ times\)", wide[0])
+
+
+def test_the_picture_of_few_rows_has_their_intervals(tmp_path: Path) -> None:
+    """Those of the rows' steps, beside linear scaling's as their marks are."""
+    rows = [
+        ("s", *{**LLAMA, "total_gpus": gpus, "step_time_s": step}.values())
+        for gpus, step in ((8, 0.7), (16, 0.72), (64, 0.8))
+    ]
+    found = validated_training(write(tmp_path / "t.csv", rows, ("series_id", *LLAMA)))
+    (axes,) = make_figure(found).axes
+    (bars,) = axes.collections
+    (marks,) = (line for line in axes.lines if line.get_gid() == "strategy-0")
+    for outcome, (x, y), bar in zip(
+        found.outcomes[1:], marks.get_xydata(), bars.get_segments(), strict=True
+    ):
+        assert outcome.predicted
+        ends = sorted(y * (end or 0.0) / outcome.predicted for end in (outcome.low, outcome.high))
+        assert [tuple(end) for end in bar] == [pytest.approx((x, end)) for end in ends]
 
 
 def test_a_table_of_which_nothing_is_predicted_is_a_finding(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

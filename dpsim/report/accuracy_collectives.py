@@ -42,7 +42,7 @@ def _dots(outcomes: Sequence[CollectiveOutcome]) -> list[tuple[str, list[Dot]]]:
     """The scored rows by fabric; times in us."""
     shown = [o for o in outcomes if o.scored and o.predicted]
     return [
-        (name, [Dot(_said(one), *_times(one)) for one in members])
+        (name, [Dot(_said(one), *_times(one), *_ends(one)) for one in members])
         for name, members in (_by_fabric(shown) if shown else [])
     ]
 
@@ -120,11 +120,13 @@ def make_figure(outcomes: Sequence[CollectiveOutcome], title: str = "") -> Figur
     if not shown:
         axes.text(0.5, 0.5, "no row is predicted", transform=axes.transAxes, ha="center")
         return figure
-    for place, (name, members) in enumerate(_by_fabric(shown)):
+    for place, (name, dots) in enumerate(_dots(outcomes)):
         shared.scatter(
-            axes, place, name, [_times(o) for o in members], markersize=3.2, alpha=0.55,
-            gid=f"fabric-{place}", rasterized=len(shown) > 5000,
+            axes, place, name, [(dot.measured, dot.predicted) for dot in dots], markersize=3.2,
+            alpha=0.55, gid=f"fabric-{place}", rasterized=len(shown) > 5000,
         )  # fmt: skip
+        if len(shown) <= shared.CROWD:
+            shared.intervals(axes, place, dots)
     times = [time for outcome in shown for time in _times(outcome)]
     low, high = min(times) / 1.5, max(times) * 1.5
     _diagonals(axes, low, high)
@@ -136,6 +138,11 @@ def make_figure(outcomes: Sequence[CollectiveOutcome], title: str = "") -> Figur
 def _times(outcome: CollectiveOutcome) -> tuple[float, float]:
     """Measured and predicted time [us]."""
     return outcome.row.measured * 1e6, (outcome.predicted or 0.0) * 1e6
+
+
+def _ends(outcome: CollectiveOutcome) -> tuple[float, float]:
+    """The ends of its 90 % interval [us]."""
+    return (outcome.low or 0.0) * 1e6, (outcome.high or 0.0) * 1e6
 
 
 def _by_fabric(shown: Sequence[CollectiveOutcome]) -> list[tuple[str, list[CollectiveOutcome]]]:

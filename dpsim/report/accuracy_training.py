@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsim.accuracy.training.columns import is_time
 from dpsim.report import accuracy_view as shared
@@ -15,6 +15,7 @@ from dpsim.report.text import between, bottleneck, brief, error, number, percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dpsim.accuracy.scores import Scored
     from dpsim.accuracy.training.series import TrainingOutcome
     from dpsim.accuracy.training.table import TrainingRow
     from dpsim.accuracy.training.validate import ValidatedTraining
@@ -44,7 +45,7 @@ def _dots(found: ValidatedTraining) -> list[tuple[str, list[Dot]]]:
     for one in found.outcomes:
         if one.scored and "linear" in one.scored.baselines:
             name = f"row {one.number}, {one.strategy}, {one.fabric}"
-            groups.setdefault(one.strategy, []).append(Dot(name, *_relative(one)))
+            groups.setdefault(one.strategy, []).append(Dot(name, *_relative(one.scored)))
     return sorted(groups.items())
 
 
@@ -147,10 +148,14 @@ def make_figure(found: ValidatedTraining) -> Figure:
         xscale="log", yscale="log", xlabel="measured step time / linear scaling's",
         ylabel="predicted step time / linear scaling's",
     )  # fmt: skip
-    points = {name: [(d.measured, d.predicted) for d in dots] for name, dots in _dots(found)}
-    for place, (name, pairs) in enumerate(points.items()):
+    groups = _dots(found)
+    few = sum(len(dots) for _, dots in groups) <= shared.CROWD
+    for place, (name, dots) in enumerate(groups):
+        pairs = [(dot.measured, dot.predicted) for dot in dots]
         shared.scatter(axes, place, name, pairs, markersize=4, alpha=0.6, gid=f"strategy-{place}")
-    every = [value for pairs in points.values() for pair in pairs for value in pair] or [1.0]
+        if few:
+            shared.intervals(axes, place, dots)
+    every = [v for _, dots in groups for d in dots for v in (d.measured, d.predicted)] or [1.0]
     low, high = min(*every, 0.9) / 1.1, max(*every, 2.0) * 1.1  # at least two ticks
     axes.plot([low, high], [low, high], color=GREY, linewidth=1.2, zorder=1, label="equal")
     axes.axhline(1.0, color=GREY, linewidth=1.0, linestyle=":", zorder=1, label="linear scaling")
@@ -160,8 +165,10 @@ def make_figure(found: ValidatedTraining) -> Figure:
     return figure
 
 
-def _relative(outcome: Any) -> tuple[float, float]:
-    """Measured and predicted step time over that of linear scaling."""
-    row = outcome.scored
-    measured = 1.0 / (1.0 - row.lost)
-    return measured, 1.0 / (1.0 - row.lost_predicted)
+def _relative(row: Scored) -> tuple[float, float, float, float]:
+    """Measured and predicted step time, and the ends of its interval, over that of linear
+    scaling."""
+    measured, predicted = (1.0 / (1.0 - (lost or 0.0)) for lost in (row.lost, row.lost_predicted))
+    ends = (row.low / row.predicted, row.high / row.predicted)
+    low, high = sorted(1.0 / end if row.rate else end for end in ends)
+    return measured, predicted, predicted * low, predicted * high

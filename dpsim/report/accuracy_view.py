@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 #: lines of a reason that are named at most
 NAMED = 5
+#: dots whose intervals a picture still shows apart
+CROWD = 150
 
 
 class Titled(NamedTuple):
@@ -28,11 +30,14 @@ class Titled(NamedTuple):
 
 
 class Dot(NamedTuple):
-    """A row as it is drawn: what it is, and its two values in the unit of its view."""
+    """A row as it is drawn: what it is, and its two values with the ends of the predicted one's
+    90 % interval, in the unit of its view."""
 
     name: str
     measured: float
     predicted: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,14 @@ def scatter(
         *zip(*points, strict=True), linestyle="none", markeredgewidth=0,
         label=f"{name} ({len(points):,})", **look(place), **style,
     )  # fmt: skip
+
+
+def intervals(axes: Axes, place: int, dots: Sequence[Dot]) -> None:
+    """The 90 % intervals of group number `place`, thin enough to see others behind them."""
+    x, y = [dot.measured for dot in dots], [dot.predicted for dot in dots]
+    ends = [[d.predicted - d.low for d in dots], [d.high - d.predicted for d in dots]]
+    axes.errorbar(x, y, yerr=ends, fmt="none", ecolor=look(place)["color"], elinewidth=0.8,
+                  alpha=0.45, label=None if place else "90 % intervals")  # fmt: skip
 
 
 def square(axes: Axes, low: float, high: float, at: Callable[[], Locator]) -> None:

@@ -64,7 +64,8 @@ def _points(dots: Iterable[Dot]) -> Iterable[Spec]:
     for dot in dots:
         off = signed(dot.predicted / dot.measured - 1.0)
         tip = [[brief(dot.name, 80)], ["measured", number(dot.measured)],
-               ["predicted", f"{number(dot.predicted)} ({off})"]]  # fmt: skip
+               ["predicted", f"{number(dot.predicted)} ({off})"],
+               ["90 % interval", f"{number(dot.low)} to {number(dot.high)}"]]  # fmt: skip
         yield {"x": dot.measured, "y": [[dot.predicted]], "tip": tip}
 
 
