@@ -30,6 +30,7 @@ from dpsim.cases.typical_code import is_typical
 from dpsim.cases.variant import Adjustment
 from dpsim.checks.beyond import Strengths, between, fault, student, unknown
 from dpsim.checks.hypotheses import HEALTHY, PRIORS, SOMETIMES, UNKNOWN, FaultVariant, hypotheses
+from dpsim.core import told
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -152,9 +153,9 @@ class StepCheck:
         }
 
 
-def check_steps(timed: TimedCases) -> StepCheck:
-    """The measured steps of `timed`, judged."""
-    return StepJudge(timed.cases, timed.found).judged(timed.seconds)
+def check_steps(timed: TimedCases, tell: told.Told = told.nobody) -> StepCheck:
+    """The measured steps of `timed`, judged; `tell` is told how many kinds of fault are played."""
+    return StepJudge(timed.cases, timed.found, tell).judged(timed.seconds)
 
 
 class StepJudge:
@@ -162,10 +163,13 @@ class StepJudge:
 
     found  what calibration has found, where it did: `cases` are at that level
     runs   the cases without repeats; all that is called a point is one of these
+    tell   is told how many kinds of fault are played
     """
 
-    def __init__(self, cases: Sequence[Case], found: Level | None = None) -> None:
-        self.cases, self.found = tuple(cases), found
+    def __init__(
+        self, cases: Sequence[Case], found: Level | None = None, tell: told.Told = told.nobody
+    ) -> None:
+        self.cases, self.found, self.tell = tuple(cases), found, tell
         self.repeats = Repeats.of(self.cases)
         self.runs = tuple(self.cases[k] for k in self.repeats.firsts)
 
@@ -215,8 +219,9 @@ class StepJudge:
         """By fault, its kinds in every strength that can be seen."""
         found: dict[str, list[Strengths]] = {}
         every = groupby(hypotheses(self.runs), key=lambda fault: (fault.name, fault.kind))
-        for (name, _), kind in every:
-            means, wide = self._kind(list(kind))
+        kinds = [(name, list(kind)) for (name, _), kind in every]
+        for name, kind in told.counted(kinds, self.tell):
+            means, wide = self._kind(kind)
             seen = np.max(means, axis=1, initial=0.0) >= math.log(1.0 + SEEN)
             if seen.any():
                 found.setdefault(name, []).append(Strengths(means[seen], wide[seen]))

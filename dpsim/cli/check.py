@@ -43,10 +43,12 @@ def check(
     from dpsim.checks.steps import check_steps
     from dpsim.describe.scenario import read
     from dpsim.predict.timed import timed
+    from dpsim.report.progress import progress
     from dpsim.report.step_check import FILES, print_step_check, write_check
 
     loaded = read(scenario, sets or ())
-    found = check_steps(timed(loaded, step_time or (), throughput or ()))
+    with progress("faults", left=True) as bar:
+        found = check_steps(timed(loaded, step_time or (), throughput or ()), bar.of)
     asked = AskedCheck(scenario, step_time or (), throughput or (), sets or ())
     commands = next_commands(found, asked)
     if out is not None:
