@@ -177,14 +177,12 @@ def _far_off(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Itera
         measured, predicted, low, high = (float(end or 0.0) for end in ends)
         apart = max(measured / predicted, predicted / measured)
         if apart > _FAR and not low <= measured <= high:
-            found.append((apart, table.rows[outcome.number]))
-    found.sort(key=lambda pair: -pair[0])
+            found.append((apart, table.rows[outcome.number].line))
+    found.sort(reverse=True)
     if found:
-        named = ", ".join(f"line {row.line} ({apart:.3g} times)" for apart, row in found[:_NAMED])
         yield (
-            f"{len(found)} measured more than {_FAR:g} times off, outside of the interval: {named}"
-            + (", …" if len(found) > _NAMED else "")
-            + "; is something wrong with such a run, or with how its row is read?"
+            f"{len(found)} measured more than {_FAR:g} times off, outside of the interval: "
+            f"{_times(found)}; is something wrong with such a run, or with how its row is read?"
         )
 
 
@@ -197,13 +195,17 @@ def _wide(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable
             found.append((high / low, table.rows[outcome.number].line))
     found.sort(reverse=True)
     if found:
-        named = ", ".join(f"line {line} ({span:.2g} times)" for span, line in found[:_NAMED])
         yield (
-            f"{len(found)} with ends of the interval more than {_SPAN:g} times apart: {named}"
-            + (", …" if len(found) > _NAMED else "")
-            + "; column machine of predictions.csv has what is open about such a machine, and how "
-            "much longer that makes the step"
+            f"{len(found)} with ends of the interval more than {_SPAN:g} times apart: "
+            f"{_times(found)}; column machine of predictions.csv has what is open about such a "
+            "machine, and how much longer that makes the step"
         )
+
+
+def _times(found: Sequence[tuple[float, int]]) -> str:
+    """By how many times rows are off, and their lines, as far as a few go."""
+    named = ", ".join(f"line {line} ({times:.3g} times)" for times, line in found[:_NAMED])
+    return named + ", …" * (len(found) > _NAMED)
 
 
 def across_nodes(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> dict[str, Any]:
