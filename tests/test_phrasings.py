@@ -553,6 +553,13 @@ def test_the_column_s_total_wins_over_the_text_and_says_so() -> None:
         ("H100 SXM5 80GB; 400G IB", "H100 SXM5 80GB", "400G IB"),
         ("RTX 4090 PCIe, 25 Gbps ethernet", "RTX 4090 PCIe", "25 Gbps ethernet"),
         ("8 x A100 80GB NVLink + EFA", "8 x A100 80GB NVLink", "EFA"),
+        ("10GbE V100", "V100", "10GbE"),
+        ("8 x V100 EDR", "8 x V100", "EDR"),
+        ("A100 40GB HDR", "A100 40GB", "HDR"),
+        ("P100 / 56Gb FDR", "P100", "56Gb FDR"),
+        ("A100 via TCP/IP", "A100", "TCP/IP"),
+        ("B200 (ConnectX-7, 400 Gb/s)", "B200", "ConnectX-7, 400 Gb/s"),
+        ("A100 SXM4, 10GbE management, 8x200Gb HDR", "A100 SXM4", "10GbE management, 8x200Gb HDR"),
     ],
 )
 def test_links_beside_an_accelerator_join_the_nodes(text: str, accelerator: str, link: str) -> None:
@@ -565,7 +572,16 @@ def test_links_beside_an_accelerator_join_the_nodes(text: str, accelerator: str,
 
 
 @pytest.mark.parametrize(
-    "text", ["A100-SXM4-40GB (40 GB)", "V100 32GB PCIe Gen3", "H100 SXM, NVLink and NVSwitch"]
+    "text",
+    [
+        "A100-SXM4-40GB (40 GB)",
+        "V100 32GB PCIe Gen3",
+        "H100 SXM, NVLink and NVSwitch",
+        "A100 600GB/s NVLink",
+        "A100 SXM4 (2039 GB/s)",
+        "MI300X Infinity Fabric",
+        "A100 and H100",
+    ],
 )
 def test_what_is_inside_a_node_is_no_link_between_nodes(text: str) -> None:
     assert from_accelerator(text) == (text, "")
