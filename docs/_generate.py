@@ -485,6 +485,8 @@ def page() -> str:
         parts += [f"## {key}\n", described(cls)]
         if cls is sections.Calibrate:
             parts += ["Each entry of `points`:\n", table(sections.CalibrationPoint)]
+        if cls is price.Price:
+            parts += ["Each entry of `machines`:\n", table(price.MachinePrice)]
     parts += ["## loader\n", LOADER, table(Loader)]
     parts += _plugins("loader", Plugin("loaders", "loader"))
     parts += ["## distribution\n", DISTRIBUTION]

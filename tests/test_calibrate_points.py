@@ -399,10 +399,31 @@ def test_what_measured_steps_miss_is_told_beside_the_law_and_is_no_part_of_it() 
     for point, part in zip(document["points"], parts, strict=True):
         causes = [value for key, value in part.items() if key not in ("ranks", "law_s")]
         assert math.fsum(causes) == pytest.approx(point["step_time_s"] - part["law_s"], abs=1e-12)
-    assert "missed_s" not in parts[0]
-    missed = parts[2]["missed_s"] / document["points"][2]["step_time_s"]
+    assert "unexplained_s" not in parts[0]
+    missed = parts[2]["unexplained_s"] / document["points"][2]["step_time_s"]
     assert 0.03 < missed < 0.08
-    assert parts[1]["missed_s"] < parts[2]["missed_s"] / 4
+    assert parts[1]["unexplained_s"] < parts[2]["unexplained_s"] / 4
+
+
+def test_laws_are_of_points_that_can_be_played_and_the_same_whatever_is_unexplained() -> None:
+    """A point without a sample for each rank carries its error; Karp-Flatt's fractions are of steps
+    without what nothing explains."""
+    light: dict[str, Any] = {"model": {"name": "resnet50"}, "batch": {"global": 64}}
+    steps = [p["step_time_s"] for p in asked(**light, sweep={"cluster.ranks": [1, 16]}).points]
+    found = []
+    for off in (1.0, 1.08):
+        seen = [
+            {"ranks": 1, "step_time": f"{steps[0]!r} s"},
+            {"ranks": 16, "step_time": f"{off * steps[1]!r} s"},
+        ]
+        sweep = {"cluster.ranks": [1, 2, 16, 128]}
+        answer = asked(**light, sweep=sweep, calibrate={"points": seen})
+        assert [isinstance(point, Failed) for point in answer.points] == [False] * 3 + [True]
+        found.append(answer.document["laws"])
+    exact, other = found
+    assert [one["ranks"] for one in exact["amdahl"]["points"]] == [1, 2, 16]
+    for one, beside in zip(exact["karp_flatt"], other["karp_flatt"], strict=True):
+        assert beside["serial_fraction"] == pytest.approx(one["serial_fraction"], rel=0.1)
 
 
 def test_no_measured_step_that_is_a_little_longer_makes_others_much_longer() -> None:

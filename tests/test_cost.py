@@ -299,10 +299,12 @@ EACH = {"dgx-a100": {"per_node_hour": "1 usd"}}
         ({"purchase": {"per_node": "1 usd", "years": 0}}, "not in 0"),
         ({"machines": {}}, "machines: has the price of no machine"),
         ({"machines": {"dgx-a100": {}}}, "machines.dgx-a100: needs exactly one of"),
-        ({"machines": EACH, "per_node_hour": "1 usd"}, "per_node_hour: stands for each machine"),
+        ({"machines": EACH, "per_node_hour": "1 usd"}, "^per_node_hour: machines has what each"),
+        ({"machines": EACH, "spot": True}, "belong to a price list"),
+        ({"machines": EACH, "as_of": "May"}, "^as_of: .*is no date"),
         ({"machines": {"dgx-a100": {"row": "a"}}}, "machines: is taken of a price list: give file"),
         ({"machines": EACH, "file": "x.csv"}, "file: needs a row of a machine"),
-        ({"machines": EACH, "network": {"per_nic": "1 usd"}}, "machines.dgx-a100.*how many years"),
+        ({"machines": EACH, "network": {"per_nic": "1 usd"}}, "^network.years: .*how many years"),
         ({"machines": {"dgx-a100": {"per_node_hour": "1 gbp"}}}, "dgx-a100.per_node_hour: .*rates"),
     ],
 )
@@ -407,6 +409,10 @@ def test_each_machine_has_its_price() -> None:
     rents = [point["cost"]["items"][0]["usd_per_hour"] for point in found.computed]
     assert rents == [8.8, 32.0, 50.0]
     assert "has no price of dgx-b200; it has dgx-a100, dgx-h100" in found.points[3].error
+    turned = predicted(price=own, sweep={"cluster.machine": ["dgx-b200", "dgx-a100"]}, energy=None)
+    assert [bool(getattr(point, "error", "")) for point in turned.points] == [True, False]
+    with pytest.raises(Refused, match=r"price\.machines: has no price of dgx-b200"):
+        predicted(price=own, sweep={"cluster.machine": ["dgx-b200"]}, energy=None)
     again = load({**to_data(found.loaded.scenario)}, PRICES, "box").scenario
     assert again.price == found.loaded.scenario.price
 
@@ -422,6 +428,8 @@ def test_one_price_of_several_machines_is_told() -> None:
     compared = candidates.varied([mix_of(scenario.data, PRICES, "box")], ["box"], [both])
     told = [planned.document["warnings"], swept.document["warnings"], compared[0].notes]
     assert all(any("all machines are paid for alike" in t for t in one) for one in told)
+    beside = predicted(sweep=[{"cluster.nodes": 2}, {"cluster.machine": "dgx-h100"}])
+    assert any("all machines are paid for alike" in t for t in beside.document["warnings"])
     apart = [
         {"cluster.machine": machine, "price.per_node_hour": f"{usd} usd/h"}
         for machine, usd in (("dgx-a100", 14), ("dgx-h100", 24))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.rules import first
@@ -14,8 +15,9 @@ _BETWEEN = re.compile(
     r"\s*(?:[,;()+|]|\s/\s|\b(?:with|over|via|and|on)\b|\s(?=\d{1,3}\s*[x×]\s*\d{1,4}\s*g))\s*",
     re.I,
 )
-#: a rate in bits a second, which no memory and no link inside a node is told in
+#: a rate in bits a second, as links between nodes are told in, and words for memory, whose pins are
 _IN_BITS = re.compile(r"\d\s*[GT](?:b/s|b?ps|bit)")
+_OF_MEMORY = re.compile(r"gddr|hbm|memory", re.I)
 #: what ends with a size of memory
 _MEMORY = re.compile(r"\d\s*gi?b\b(?!/)", re.I)
 
@@ -29,27 +31,45 @@ def from_inside(intra_node: str) -> tuple[str, ...]:
 def from_accelerator(accelerator: str, inter_node: str = "") -> tuple[str, str]:
     """The column on the accelerator without what it tells of a network between nodes, and the
     column on that with it."""
-    strayed = [link for part in _BETWEEN.split(accelerator) if (link := _link(part))]
-    for link in strayed:
-        accelerator = accelerator.replace(link, " ", 1)
-    return accelerator.strip(" ,;+|"), " ; ".join(filter(None, (inter_node, *strayed)))
+    kept, strayed, at = "", [], 0
+    for start, end in _parts(accelerator):
+        low, high = (start + place for place in _link(accelerator[start:end]))
+        if low < high:
+            kept += f"{accelerator[at:low]} "
+            strayed.append(accelerator[low:high].strip())
+            at = high
+    kept = (kept + accelerator[at:]).strip(" ,;+|")
+    return kept, " ; ".join(filter(None, (inter_node, *strayed)))
 
 
-def _link(part: str) -> str:
-    """What `part` tells of a network between nodes: all of it, or what stands before or behind an
-    accelerator and its memory ("10GbE V100"); "" where it tells nothing of one."""
+def _parts(text: str) -> Iterator[tuple[int, int]]:
+    """Where the parts of `text` begin and end."""
+    start = 0
+    for between in _BETWEEN.finditer(text):
+        yield start, between.start()
+        start = between.end()
+    yield start, len(text)
+
+
+def _link(part: str) -> tuple[int, int]:
+    """Where in `part` a network between nodes is told: in all of it, or before or behind an
+    accelerator and its memory ("10GbE V100"); nowhere, in no letter of it."""
     own = first(vocabulary().accelerators.families, part.lower())
-    if own is None:
-        return part if _joins_nodes(part) else ""
-    named = own.words.search(part.lower())
-    start, end = named.span() if named else (0, len(part))
-    start, end = part.rfind(" ", 0, start) + 1, part.find(" ", end) % (len(part) + 1)
-    beside = (part[:start], _MEMORY.split(part[end:])[-1])
-    return next((text.strip() for text in beside if _joins_nodes(text)), "")
+    named = own.words.search(part.lower()) if own else None
+    if named is None:
+        return (0, len(part)) if _joins_nodes(part) else (0, 0)
+    start = part.rfind(" ", 0, named.start()) + 1
+    end = part.find(" ", named.end())
+    end = len(part) if end < 0 else end
+    sizes = [found.end() for found in _MEMORY.finditer(part, end)]
+    beside = ((0, start), (max([end, *sizes]), len(part)))
+    return next((span for span in beside if _joins_nodes(part[slice(*span)])), (0, 0))
 
 
 def _joins_nodes(part: str) -> bool:
     """Whether `part` tells a network between nodes: its kind, its NICs, its sockets or its rate."""
+    if _OF_MEMORY.search(part):
+        return False
     found = networks((part,))
     return any(
         p.kind or p.nominal or p.sockets or (p.rate and _IN_BITS.search(part)) for p in found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Annotated
 
@@ -138,41 +138,42 @@ class Price:
     source: Text | None = None
 
     def __post_init__(self) -> None:
-        if self.machines is not None:
-            self._check_machines(self.machines)
-            return
-        _one_of(self, ("per_device_hour", "per_node_hour", "file", "purchase", "machines"))
-        if (self.row is None) != (self.file is None):
-            raise Refused("file and row belong together", ("row" if self.file else "file",))
+        self._check_devices()
         if self.file is None and (self.region is not None or self.spot):
             raise ValueError("region and spot belong to a price list; give file and row")
         if self.as_of is not None:
             check_date(self.as_of)
         network = self.network
         bought = network is not None and (network.per_nic or network.per_port)
-        if network is not None and bought and not (network.years or self.purchase):
+        purchases = [own.purchase for own in (self.machines or {}).values()] or [self.purchase]
+        if network is not None and bought and not (network.years or all(purchases)):
             raise Refused("is missing: over how many years?", ("network", "years"))
         for currency, rate in (self.rates or {}).items():
             if rate.currency != "usd":
                 raise Refused(f"{str(rate)!r}: rates are in usd", ("rates", currency))
         check_currencies(self, self.rates)
+        for name, own in (self.machines or {}).items():
+            try:
+                check_currencies(own, self.rates)
+            except Refused as error:
+                raise Refused(error.message, ("machines", name, *error.path)) from None
 
-    def _check_machines(self, machines: Mapping[str, MachinePrice]) -> None:
-        """Refused where anything else says what devices cost, or a machine's price is none."""
+    def _check_devices(self) -> None:
+        """Refused where not exactly one thing says what devices cost, of all or of each machine."""
+        if self.machines is None:
+            _one_of(self, ("per_device_hour", "per_node_hour", "file", "purchase", "machines"))
+            if (self.row is None) != (self.file is None):
+                raise Refused("file and row belong together", ("row" if self.file else "file",))
+            return
         others = ("per_device_hour", "per_node_hour", "row", "purchase")
         for other in (key for key in others if getattr(self, key) is not None):
-            raise Refused("stands for each machine, in machines, or without these", (other,))
-        if not machines:
+            raise Refused("machines has what each costs; leave this out", (other,))
+        if not self.machines:
             raise Refused("has the price of no machine", ("machines",))
-        listed = any(own.row is not None for own in machines.values())
+        listed = any(own.row is not None for own in self.machines.values())
         if listed != (self.file is not None):
             said = "is taken of a price list: give file" if listed else "needs a row of a machine"
             raise Refused(said, ("machines" if listed else "file",))
-        for name in machines:
-            try:
-                self.on(name)
-            except Refused as error:
-                raise Refused(f"{error.message}", ("machines", name, *error.path)) from None
 
     def on(self, machine: str | None) -> Price:
         """What is paid on `machine`.  Raises Refused where machines have prices and it has none."""
@@ -181,7 +182,8 @@ class Price:
         own = self.machines.get(machine or "")
         if own is None:
             there = ", ".join(self.machines)
-            raise Refused(f"has no price of {machine}; it has {there}", ("machines",))
+            wanted = machine or "devices without a machine"
+            raise Refused(f"has no price of {wanted}; it has {there}", ("machines",))
         given = {key: value for key, value in vars(own).items() if value is not None}
         if own.row is None:
             given |= {"file": None, "region": None, "spot": False}

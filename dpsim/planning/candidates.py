@@ -321,7 +321,7 @@ def _efficiency(case: Case, point: Point, found: Level | None) -> float | None:
             return 1.0
         alone = at_ranks(case, least)
         if found is not None and found.fit is not None:  # steps are off by something else there
-            alone = found.fit.adjusted(alone).beyond(found.fit.adjusted(case)).of(alone)
+            alone = found.fit.carrying(alone, case, alone)
         base = alone.global_batch / least / step_time(alone)
     except (Refused, SimulationError, ValueError, ZeroDivisionError):
         return None

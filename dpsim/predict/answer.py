@@ -16,15 +16,15 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Gap:
-    """What a step takes beyond a law [s], by cause; the causes sum to it.  What is `missed` is what
-    measured steps near it take beyond those near the first point, and nothing explains."""
+    """What a step takes beyond a law [s], by cause; the causes sum to it.  `unexplained_s` is what
+    it is longer than fitted, as measured steps near it were, beside what the first point is."""
 
     communication_s: float
     jitter_s: float
     bubble_s: float
     input_s: float
     load_s: float
-    missed_s: float = 0.0
+    unexplained_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ _COUNTS = {*INSTEAD, "cluster.gpus_per_node"}
 _DEVICES = ("machine", "device")
 #: beginnings of keys of what joins nodes
 _BETWEEN = ("cluster.inter_node", "cluster.nics_per_node", "cluster.oversubscription")
+#: keys of what devices cost
+_COSTS = ("price", *(f"price.{k}" for k in ("per_device_hour", "per_node_hour", "row", "purchase")))
 #: values of a swept key that a warning shows
 _SHOWN = 8
 
@@ -52,7 +54,9 @@ def _swept(loaded: Loaded) -> Iterator[str]:
     given = [key for key in ("calibrate", "calibration") if getattr(loaded.scenario, key)]
     values = values_of(loaded.changes)
     yield from carried(given, values)
-    yield from one_for_all(loaded.scenario.price, values)
+    points = (point.cluster.machine for point in loaded.points)
+    here = {**values, "cluster.machine": [name for name in points if name]} if values else {}
+    yield from one_for_all(loaded.scenario.price, here)
 
 
 def values_of(changes: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -93,7 +97,7 @@ def one_for_all(
     the data of one, says what each costs."""
     told = list(dict.fromkeys(values.get("cluster.machine", ())))
     each = price.get("machines") if isinstance(price, Mapping) else price and price.machines
-    if not price or each or len(told) < 2 or any(key.startswith("price") for key in values):
+    if not price or each or len(told) < 2 or any(key in values for key in _COSTS):
         return []
     example = ", ".join(f"{name}: {{per_node_hour: 20 usd/h}}" for name in told[:2])
     return [

@@ -94,7 +94,8 @@ def of_points(cases: Sequence[Case], fit: PointsFit) -> list[CalibrationFinding]
 def unexplained(fit: PointsFit) -> str | None:
     """That measured steps are not those of one machine of the scenario's kind, where they are
     farther apart than such steps are, and nothing worse is said of them."""
-    runs = sorted(zip(fit.rest.missed, fit.rest.correlation.places, strict=True))
+    pairs = zip(fit.rest.missed, fit.rest.correlation.places, strict=True)
+    runs = sorted(pairs, key=lambda run: run[0])
     (fast, few), (slow, many) = runs[0], runs[-1]
     if math.exp(slow - fast) - 1.0 < UNEXPLAINED:
         return None

@@ -187,9 +187,9 @@ class PointsFit:
         numbers = Adjustment(**{number.name: number.value for number in self.numbers})
         return numbers.longer(math.exp(self.rest.carried(RunPlace.of(case))))
 
-    def carrying(self, case: Case, other: Case) -> Case:
-        """`case`, adjusted already, with what is carried to `other` in place of its own."""
-        here, there = self.adjusted(case), self.adjusted(other)
+    def carrying(self, case: Case, own: Case, other: Case) -> Case:
+        """`case`, adjusted already as `own` is, with what is carried to `other` in its place."""
+        here, there = self.adjusted(own), self.adjusted(other)
         return case if here == there else there.beyond(here).of(case)
 
     def _moved(self, names: Sequence[str], at: Array, move: Array, place: RunPlace) -> Adjustment:

@@ -71,10 +71,14 @@ class Level:
             return case
 
     def alike(self, cases: Sequence[Case]) -> tuple[Case, ...]:
-        """`cases`, which are calibrated, with what measured steps miss near the first in place of
-        near each: what no number of the calibration explains is no part of how they scale."""
+        """`cases`, which are calibrated, with what is carried from measured steps to the first in
+        place of each one's own: so they differ in nothing but their ranks."""
         fit, first = self.fit, cases[0]
-        return tuple(cases) if fit is None else tuple(fit.carrying(case, first) for case in cases)
+        return (
+            tuple(cases)
+            if fit is None
+            else tuple(fit.carrying(case, case, first) for case in cases)
+        )
 
     @property
     def counts(self) -> tuple[int, ...]:

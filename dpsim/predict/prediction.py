@@ -245,7 +245,7 @@ def _laws(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> L
     usable = usable and len(set(map(_apart_from_ranks, loaded.points))) == 1
     if not usable:
         return NoLaws()
-    return laws(cases, points, found.alike(cases) if found else cases, found is not None)
+    return laws(cases, points, found)
 
 
 def _held_constant(loaded: Loaded) -> str:

@@ -13,6 +13,7 @@ from dpsim.core.record import Refused
 from dpsim.predict import answer
 from dpsim.predict.answer import Beyond, Gap, Laws, NoLaws
 from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
+from dpsim.predict.level import Level
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point
 from dpsim.predict.widths import compute_range
@@ -69,12 +70,12 @@ def _compute(case: Case, *, fixed_only: bool = False) -> tuple[float, float]:
 def gap(case: Case, time: float, base: Baseline, alike: Case) -> Gap:
     """Step time beyond the law's, split into causes that sum to it.
 
-    Causes are taken away one after the other (what a calibration misses, where `alike` is the case
-    without that, communication, jitter, waits for batches); what is left over the law is load:
-    uneven shares, and work that shrinks less than the batch does.
+    Causes are taken away one after the other (what nothing explains of measured steps, where
+    `alike` is the case without that, communication, jitter, waits for batches); what is left over
+    the law is load: uneven shares, and work that shrinks less than the batch does.
     """
-    missed = 0.0 if alike is case else step_time(case) - step_time(alike)
-    silent, time = without_communication(alike), time - missed
+    unexplained = 0.0 if alike is case else step_time(case) - step_time(alike)
+    silent, time = without_communication(alike), time - unexplained
     free = step_time(silent)
     calm = step_time(silent, quiet=True)
     supplied = calm
@@ -83,17 +84,14 @@ def gap(case: Case, time: float, base: Baseline, alike: Case) -> Gap:
         at_once = Variant("a loader that is no limit", other).of(silent)
         supplied = step_time(at_once, quiet=True)
     law = base.ideal(case.ranks, weak=case.scenario.batch.weak)
-    return Gap(time - free, free - calm, 0.0, calm - supplied, supplied - law, missed)
+    return Gap(time - free, free - calm, 0.0, calm - supplied, supplied - law, unexplained)
 
 
 def laws(
-    cases: Sequence[Case], points: Sequence[Point | Failed], alike: Sequence[Case], calibrated: bool
+    cases: Sequence[Case], points: Sequence[Point | Failed], found: Level | None
 ) -> Laws | NoLaws:
-    """The laws for the points that have a step time; `alike` are the cases that differ in nothing
-    but their ranks (`Level.alike`)."""
-    known = zip(cases, points, alike, strict=True)
-    every = [(c, p, one) for c, p, one in known if isinstance(p, Point)]
-    good = [(c, p) for c, p, _ in every]
+    """The laws for the points that have a step time, whose cases were calibrated as `found`."""
+    good = [(c, p) for c, p in zip(cases, points, strict=True) if isinstance(p, Point)]
     if not good:
         return NoLaws()
     first = good[0][0]
@@ -101,17 +99,24 @@ def laws(
         base = baseline(first)
     except Refused:  # a machine of one device, or work that is not split in two: there is no law
         return NoLaws()
-    weak = first.scenario.batch.weak
+    weak, own = first.scenario.batch.weak, [case for case, _ in good]
+    alike = found.alike(own) if found else own
     beyond = tuple(
         Beyond(c.ranks, base.ideal(c.ranks, weak=weak), gap(c, p.step_time_s, base, one))
-        for c, p, one in every
+        for (c, p), one in zip(good, alike, strict=True)
     )
+    explained = [
+        (c.ranks, p.step_time_s - at.gap.unexplained_s, p)
+        for (c, p), at in zip(good, beyond, strict=True)
+    ]
     return Laws(
-        amdahl=_amdahl(first, base, beyond, calibrated),
+        amdahl=_amdahl(first, base, beyond, found is not None),
         gustafson=answer.Gustafson(base.serial_fraction),
-        usl=_usl([p for _, p in good]),
+        usl=_usl(explained),
         karp_flatt=tuple(
-            _karp_flatt(p, base, weak=weak) for c, p in good if c.ranks > 1 and base.total
+            _karp_flatt(ranks, step, base, weak=weak)
+            for ranks, step, _ in explained
+            if ranks > 1 and base.total
         ),
         bend=_bend(good, beyond),
     )
@@ -136,19 +141,20 @@ def _serial(base: Baseline, stretch: float) -> float:
     return base.serial / total if total else 0.0
 
 
-def _usl(good: Sequence[Point]) -> answer.Usl | None:
-    fit = fit_usl([p.ranks for p in good], [p.throughput_per_s or 0.0 for p in good])
+def _usl(explained: Sequence[tuple[int, float, Point]]) -> answer.Usl | None:
+    """Fitted to throughputs without what nothing explains: ranks, steps [s] and points."""
+    rates = [(p.throughput_per_s or 0.0) * p.step_time_s / step for _, step, p in explained]
+    fit = fit_usl([ranks for ranks, _, _ in explained], rates)
     if fit is None:
         return None
     peak = fit.peak_ranks if math.isfinite(fit.peak_ranks) else None
     return answer.Usl(fit.sigma, fit.kappa, peak)
 
 
-def _karp_flatt(point: Point, base: Baseline, *, weak: bool) -> answer.KarpFlatt:
-    """The serial fraction that would explain this point alone (scaled speed-up if weak)."""
-    ranks = point.ranks
+def _karp_flatt(ranks: int, step: float, base: Baseline, *, weak: bool) -> answer.KarpFlatt:
+    """The serial fraction that would explain this `step` [s] alone (scaled speed-up if weak)."""
     work = ranks * base.ideal(ranks, weak=True) if weak else base.total
-    return answer.KarpFlatt(ranks, karp_flatt(work / point.step_time_s, ranks))
+    return answer.KarpFlatt(ranks, karp_flatt(work / step, ranks))
 
 
 def _bend(good: Sequence[tuple[Case, Point]], beyond: Sequence[Beyond]) -> answer.Bend | None:

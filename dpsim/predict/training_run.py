@@ -36,7 +36,9 @@ def check(case: Case) -> None:
     for key in ("price", "energy"):
         if getattr(case.scenario, key) is not None and len(case.pace.kinds) > 1:
             raise Refused("is known for one kind of device, not where they differ", (key,))
-    quote_of(case)
+    price = case.scenario.price
+    if price is None or price.machines is None:  # else another point may have its price
+        quote_of(case)
     if case.scenario.energy is not None:
         power(case.scenario.energy, _machine_use(case, 1.0))
 

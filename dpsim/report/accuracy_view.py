@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpsim.report.figures import look, tick
+from dpsim.report.figures import bars, look, tick
 from dpsim.report.text import clean, error, plain
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def scatter(
 def intervals(axes: Axes, place: int, dots: Sequence[Dot]) -> None:
     """The 90 % intervals of group number `place`, thin enough to see others behind them."""
     x, y = [dot.measured for dot in dots], [dot.predicted for dot in dots]
-    ends = [[d.predicted - d.low for d in dots], [d.high - d.predicted for d in dots]]
+    ends = bars(y, [(dot.low, dot.high) for dot in dots])
     axes.errorbar(x, y, yerr=ends, fmt="none", ecolor=look(place)["color"], elinewidth=0.8,
                   alpha=0.45, label=None if place else "90 % intervals")  # fmt: skip
 

@@ -208,8 +208,8 @@ def _measure(document: Document) -> list[str]:
     found, by = document["measure_next"], document["by"]
     if found is None:
         return [
-            "No single measurement lowers the expected regret by 1 %: what one would tell is the "
-            "same for all, or less than what stays open beside it."
+            "No single measurement is sure to lower the expected regret by 1 %: what one would "
+            "tell is the same for all, or less than what stays open beside it."
         ]
     return [
         f"Measure next: {clean(found['what'])}. It lowers the expected regret by "

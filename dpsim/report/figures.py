@@ -148,6 +148,15 @@ def band(
         axes.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0, label=label)
 
 
+def bars(
+    values: Sequence[float], ends: Sequence[tuple[float, float]]
+) -> tuple[list[float], list[float]]:
+    """How far below and above `values` their intervals reach, as matplotlib's error bars want it;
+    never less than nothing, whatever was rounded."""
+    pairs = list(zip(values, ends, strict=True))
+    return [max(v - low, 0.0) for v, (low, _) in pairs], [max(h - v, 0.0) for v, (_, h) in pairs]
+
+
 def unfit(
     axes: Axes, points: Sequence[tuple[float, float]], look: Mapping[str, str], name: str
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpsim.planning.wanted import ends_of, value_of
 from dpsim.predict.point import UNFIT
 from dpsim.report.fields import drawn, name_of, set_value, setting_text
-from dpsim.report.figures import BLUE, GREEN, GREY, ORANGE, band, blank, legend, tick
+from dpsim.report.figures import BLUE, GREEN, GREY, ORANGE, band, bars, blank, legend, tick
 from dpsim.report.plan_text import Document, any_has, required
 from dpsim.report.text import brief, clean
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Place = Callable[[Mapping[str, Any]], tuple[float, float]]
 #: times by which a front's times are apart from which on their axis is logarithmic
 _FAR_APART = 10.0
+#: how wide and high letters of labels are, on average and at most [points, 1/72 inch]
+_LETTER = 4.6, 11.0
 _LIMIT: Any = {"color": GREY, "linewidth": 1.2, "linestyle": "--"}
 
 
@@ -115,29 +117,36 @@ def _draw_front(axes: Axes, document: Document) -> None:
         for field, draw in zip(fields, (axes.axvline, axes.axhline), strict=True):
             if one["field"] == field:
                 draw(one["limit"] * scales[field][0], label="required", **_LIMIT)
+    places = [place(p) for p in points]
     if document["answer"]:
-        taken = document["answer"]["point"]
-        _draw_taken(axes, taken, place(taken), {f: factor for f, (factor, _) in scales.items()})
+        taken, factors = document["answer"]["point"], {f: by for f, (by, _) in scales.items()}
+        places.append(_draw_taken(axes, taken, place(taken), factors))
         on_front.sort(key=lambda point: point["set"] != taken["set"])  # it is labelled first
     axes.set(
         **dict(zip(("xlabel", "ylabel"), (label for _, label in scales.values()), strict=True))
     )
-    _span(axes, [place(p) for p in points])
+    _span(axes, places)
     _label(axes, on_front, place)
 
 
 def _draw_taken(
     axes: Axes, point: Mapping[str, Any], at: tuple[float, float], factors: Mapping[str, float]
-) -> None:
-    """The `point` to take, and its 90 % interval in fields that `factors` scale."""
+) -> tuple[float, float]:
+    """The `point` to take, and its 90 % interval in fields that `factors` scale, where it has one;
+    the slow and dear end of it."""
     x, y = ([value] for value in at)
     axes.plot(x, y, "D", color=ORANGE, markersize=8, label="to take", gid="answer")
-    bars = []
-    for (field, factor), middle in zip(factors.items(), at, strict=True):
-        low, high = ends_of(point, field) or (middle / factor, middle / factor)
-        bars.append([[max(middle - low * factor, 0.0)], [max(high * factor - middle, 0.0)]])
-    look: Any = {"fmt": "none", "ecolor": ORANGE, "elinewidth": 1.2, "capsize": 3}
-    axes.errorbar(x, y, xerr=bars[0], yerr=bars[1], label="its 90 % interval", **look)
+    ends = [
+        (middle, middle) if found is None else (found[0] * factor, found[1] * factor)
+        for middle, factor, found in zip(
+            at, factors.values(), (ends_of(point, field) for field in factors), strict=True
+        )
+    ]
+    if any(low != high for low, high in ends):
+        along, up = (bars([middle], [span]) for middle, span in zip(at, ends, strict=True))
+        look: Any = {"fmt": "none", "ecolor": ORANGE, "elinewidth": 1.2, "capsize": 3}
+        axes.errorbar(x, y, xerr=along, yerr=up, label="its 90 % interval", **look)
+    return ends[0][1], ends[1][1]
 
 
 def _span(axes: Axes, places: Sequence[tuple[float, float]]) -> None:
@@ -151,21 +160,20 @@ def _span(axes: Axes, places: Sequence[tuple[float, float]]) -> None:
         tick(axes.xaxis, LogLocator(subs=(1.0, 2.0, 5.0)))
     else:
         axes.set_xlim(0.0, 1.12 * max(times))
-    axes.set_ylim(0.0, max(1.08 * max(y for _, y in places), axes.get_ylim()[1]))
+    axes.set_ylim(0.0, 1.08 * max(y for _, y in places))
 
 
 def _label(axes: Axes, points: Sequence[Mapping[str, Any]], place: Place) -> None:
-    """What `points` set beside each, the first ones first, as far as there is room; where they set
-    several keys their values alone, and the legend has their names."""
+    """What `points` set beside each, the first ones first, where it lies on no other's; where they
+    set several keys their values alone, and the legend has their names."""
     keys = list(dict.fromkeys(key for point in points for key in point["set"]))
-    size, width, height = axes.get_figure(root=True).get_size_inches() * 72, 4.6, 11.0  # type: ignore[union-attr]
     taken: list[tuple[float, float, float]] = []
     for point in points:
         own = {key.rpartition(".")[2]: value for key, value in point["set"].items()}
         text = setting_text(own) if len(keys) < 2 else ", ".join(map(set_value, own.values()))
-        x, y = axes.transAxes.inverted().transform(axes.transData.transform(place(point))) * size
-        long = width * len(text)
-        if not any(a - long < x < a + b and abs(y - c) < height for a, b, c in taken):
+        x, y = axes.transData.transform(place(point)) * 72.0 / axes.figure.dpi
+        long = _LETTER[0] * len(text)
+        if not any(a - long < x < a + b and abs(y - c) < _LETTER[1] for a, b, c in taken):
             taken.append((x, long, y))
             axes.annotate(clean(text), place(point), xytext=(6, 5), textcoords="offset points",
                           fontsize=8)  # fmt: skip

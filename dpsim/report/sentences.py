@@ -171,6 +171,9 @@ def _law(answer: Answer) -> list[str]:
         for key, value in sorted(gap.items(), key=lambda item: -item[1])
         if value > 0.01 * max(beyond, 1e-12)
     ]
+    if gap["unexplained"] < -0.01 * max(beyond, 1e-12):
+        less = show(-gap["unexplained"], "s", 3)
+        parts.append(f"less {less} that measured steps show and nothing explains")
     share = f"serial fraction {percent(laws.amdahl.serial_fraction)}"
     if not parts or beyond <= 1e-6 * max(at.law_s, 1e-12):
         return [f"At {ranks(at.ranks)} the step is what {name} law allows ({share})."]

@@ -23,7 +23,7 @@ PARTS = {
     "bubble": "pipeline bubbles",
     "input": "waits for batches",
     "load": "uneven or less efficient work per rank",
-    "missed": "what nothing explains of measured steps near it",
+    "unexplained": "what measured steps show and nothing explains",
     "serial": "work that ranks do not share out",
 }
 #: what marks of points and cells say that are unlikely to fit, or do not

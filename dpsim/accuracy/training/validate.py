@@ -22,8 +22,9 @@ from dpsim.predict.widths import DOUBTED
 SCHEMA_VERSION = 1
 #: times by which a row is far off, and how many such rows are named
 _FAR, _NAMED = 3.0, 5
-#: how many times apart the ends of an interval are that says little
-_SPAN = 5.0
+#: an interval says little whose ends are more than so many times apart, and that is for its
+#: machine where readings of this, half of them on a logarithm, take so many times as long
+_SPAN, _READINGS = 5.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _wide(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable
     found = []
     for outcome in outcomes:
         low, high = outcome.low or 0.0, outcome.high or 0.0
-        if outcome.status == "predicted" and outcome.apart > 2.0 and high > _SPAN * low > 0.0:
+        if outcome.status == "predicted" and outcome.apart > _READINGS and high > _SPAN * low > 0.0:
             found.append((high / low, table.rows[outcome.number].line))
     found.sort(reverse=True)
     if found:

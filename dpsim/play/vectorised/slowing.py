@@ -101,7 +101,8 @@ class Slowing:
         return work - shift, other
 
     def _padded(self, size: int) -> list[tuple[Value, Value, Value]]:
-        """The stretches, behind as many empty ones as make `size` of them."""
+        """The stretches, behind as many empty ones as make `size` of them; of a clock without any
+        these begin at 0, where nothing is past yet: `since` counts from there."""
         begin, _, before = self._live[0] if self._live else (0.0, 0.0, 0.0)
         return [(begin, begin, before)] * (size - len(self._live)) + self._live
 
@@ -288,7 +289,7 @@ class Slowing:
 
 def _by_rank(stretches: Iterable[tuple[Reached, Value]], before: Value) -> Value:
     """Of each rank what the last stretch that it has reached says, or what held before all;
-    `stretches` are from the last one on, and none is looked at that no rank needs."""
+    `stretches` are from the last one on, and no earlier one is looked at than any rank needs."""
     found, left = before, None
     for reached, value in stretches:
         if left is None and not np.any(reached):
