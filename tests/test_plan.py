@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from dpsim.planning.choose import choose
 from dpsim.planning.finding import Finding, document
 from dpsim.planning.knobs import knob_of, sensible
 from dpsim.planning.largest import largest
+from dpsim.planning.planned import plan
 from dpsim.planning.require import require
 from dpsim.planning.search import edge, holds, largest_whole, pareto, run_of, spaced
 from dpsim.planning.trials import BANDWIDTH, scanned, searched
@@ -980,6 +982,31 @@ def test_a_deadline_on_the_command_line_draws_the_front(
     told["points"] = [beaten[0] | {"fits": "no"}, *beaten[1:], *told["points"][3:]]
     marks = {line.get_gid(): len(line.get_xdata()) for line in make_figure(told).axes[0].lines}
     assert (marks["unfit"], marks["rest"]) == (1, 2)
+
+
+def test_a_front_has_room_for_its_labels_and_the_interval_of_what_to_take() -> None:
+    """Points of two machines far apart in time: times are on a logarithmic axis, no label lies on
+    another one, and that of what to take is there."""
+    machines = {
+        "dgx-a100": {"per_node_hour": "20 usd/h"},
+        "dgx-h100": {"per_node_hour": "35 usd/h"},
+    }
+    asked = {"price": {"machines": machines}, "training": {"samples": 1e7}}
+    loaded = read("quickstart", [f"{key}={json.dumps(value)}" for key, value in asked.items()])
+    told = plan(loaded, minimise="cost", vary="cluster.machine=dgx-a100,dgx-h100").document
+    figure = make_figure(told)
+    figure.savefig(io.BytesIO())
+    axes = figure.axes[0]
+    times = [point["time_to_train_s"] for point in told["points"]]
+    assert max(times) > 10 * min(times)
+    assert axes.get_xscale() == "log"
+    places = [text.get_window_extent() for text in axes.texts]
+    assert places
+    for one, other in itertools.combinations(places, 2):
+        assert not one.overlaps(other)
+    taken = ", ".join(map(str, told["answer"]["point"]["set"].values()))
+    assert taken in [text.get_text() for text in axes.texts]
+    assert "its 90 % interval" in axes.get_legend_handles_labels()[1]
 
 
 def test_every_kind_of_question_has_a_table_and_words(tmp_path: Path) -> None:
