@@ -873,13 +873,17 @@ def test_pauses_are_as_long_as_they_are_said_whatever_a_step_takes(tmp_path: Pat
     assert point["time_to_train_low_s"] == pytest.approx((ideal + more) * low)
 
 
-def test_a_level_measured_on_another_machine_is_said_to_be() -> None:
-    """The scenario's own machine is the one that was measured on."""
-    own, other = "v100-1x100g", "dgx-1v"
-    found = dpsim.compare("quickstart", vary={"cluster.machine": [own, other]})
-    said = [text for text in found.document["warnings"] if "calibrated on" in text]
-    assert said == [
-        f"cluster.machine={other}: calibrated on a measurement made without --set cluster.machine="
-        f"{other}: it is taken as made with it; dpsim sweep with --grid in place of --set carries "
-        "the level of compute over, and --set calibrate=null models compute instead"
+def test_a_level_measured_on_one_machine_is_carried_to_others() -> None:
+    """The file's own machine is the one that was measured on: as in a sweep, its level holds for
+    all; the measured step itself is no other machine's."""
+    machines = ["v100-1x100g", "dgx-h100"]
+    found = dpsim.compare("quickstart", vary={"cluster.machine": machines})
+    assert [text for text in found.document["warnings"] if "measured" in text] == [
+        f"calibrate: measured at one cluster.machine at most, and carried to all of "
+        f"{', '.join(machines)}"
     ]
+    times = [one["step_time_s"] for one in found.document["candidates"]]
+    swept = dpsim.sweep("quickstart", {"cluster.machine": machines, "cluster.ranks": [32]})
+    assert times == pytest.approx(
+        [one["step_time_s"] for one in swept.document["points"]], rel=1e-9
+    )

@@ -42,11 +42,13 @@ class JobEntry:
 
 @dataclass(frozen=True)
 class MixedJob:
-    """One job of a mix: its `weight`, and the scenario that it makes with what is shared."""
+    """One job of a mix: its `weight`, and the scenario that it makes with what is shared;
+    `calibrated` is another one that its calibration was measured on."""
 
     name: str
     weight: float
     loaded: Loaded
+    calibrated: Loaded | None = None
 
 
 @dataclass(frozen=True)

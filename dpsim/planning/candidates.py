@@ -18,7 +18,7 @@ from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
 from dpsim.planning.grid import Axes, Axis, Grid, as_vary, axes_of
 from dpsim.planning.unswept import Unswept, known_ranks
-from dpsim.predict.carried import one_for_all, values_of
+from dpsim.predict.carried import carried, one_for_all, values_of
 from dpsim.predict.level import Level, level_of
 from dpsim.predict.lived import paused, warm_nodes
 from dpsim.predict.numbers import failed
@@ -172,7 +172,9 @@ def _labels(files: Sequence[Path]) -> list[str]:
 def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
     """`mix` with every combination of the axes' values, called after them."""
     over = values_of(change for axis in axes for change in axis.changes)
-    seen, paid = set(), one_for_all(mix.jobs[0].loaded.scenario.price, over)
+    first = mix.jobs[0].loaded.scenario
+    measured = ["calibrate"] if first.calibrate else []
+    seen, told = set(), (*one_for_all(first.price, over), *carried(measured, over))
     for change in Grid(tuple(axes)):
         shown = _named(change)
         changed = [_changed(job, change, f"--vary {shown}") for job in mix.jobs]
@@ -181,7 +183,7 @@ def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
         if name not in seen:  # values of a key that it leaves out make no difference
             seen.add(name)
             left_out = (note for _, keys in changed for note in keys.values())
-            notes = dict.fromkeys((*left_out, *paid))
+            notes = dict.fromkeys((*left_out, *told))
             yield Asked(name, replace(mix, jobs=tuple(job for job, _ in changed)), tuple(notes))
 
 
@@ -217,6 +219,9 @@ def _changed(job: MixedJob, change: Change, shown: str) -> tuple[MixedJob, dict[
         for key, value in change.items()
         if with_change(loaded.data, {key: value}, ("--vary",)) != loaded.data
     }
+    if loaded.scenario.calibrate is not None:  # its level is that of the file as it stands
+        made = replace(again, sets=loaded.sets)
+        return replace(job, loaded=made, calibrated=job.calibrated or loaded), left
     return replace(job, loaded=replace(again, sets={**loaded.sets, **changed})), left
 
 
@@ -258,7 +263,7 @@ class _NoNumber(ValueError):
 def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
     loaded = job.loaded
     single = _at(loaded, ranks)
-    found = level_of(loaded)
+    found = level_of(job.calibrated or loaded)
     _check(single)
     try:
         prediction = predict(single, found)

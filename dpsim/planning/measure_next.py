@@ -300,7 +300,7 @@ def _step(
     case = job.case
     device = case.device.name if case.device else "the device"
     what = f"a step of {job.name} ({case.model.name}) on {ranks} {device}"
-    use = f"calibrate: {{step_time: MEASURED, ranks: {ranks}}} into the job, and compare again"
+    use = f"calibrate: {{step_time: MEASURED, ranks: {ranks}}} into files on {device}, and compare"
     hosts, per_host = _hosts(case, ranks)
     several = f"--nnodes {hosts} " if hosts > 1 else ""
     command = f"torchrun {several}--nproc-per-node {per_host} train.py"
