@@ -103,8 +103,17 @@ def unexplained(fit: PointsFit) -> str | None:
         f"the measured steps are not explained by one level of compute, nor by a faulty link: at "
         f"{many.ranks} ranks the step is {math.expm1(slow):+.0%} off what fits all best, "
         f"at {few.ranks} {math.expm1(fast):+.0%}; other counts are taken to be off as the "
-        "measured ones near them are, and are less sure; dpsim check says what may be wrong"
+        "measured ones near them are, and are less sure; dpsim check with --set calibrate=null"
+        f"{_options(fit)} says what may be wrong"
     )
+
+
+def _options(fit: PointsFit) -> str:
+    """The measured steps of a fit as options of `dpsim check`; "" where their batches differ."""
+    if len({(one.micro_batch, one.accumulation) for one in fit.rest.correlation.places}) > 1:
+        return ""
+    steps = [f" --step-time {one.ranks}={one.measured_s:.4g}s" for one in fit.residuals]
+    return "".join(dict.fromkeys(steps))
 
 
 def of_fit(cases: Sequence[Case], fit: PointsFit) -> Iterator[CalibrationFinding]:

@@ -196,7 +196,7 @@ def _bend_mark(axes: Axes, answer: Answer, series: dict[str, list[Point]]) -> No
         return
     cause = PARTS.get(bend.part, brief(bend.part, 40))
     axes.axvline(at.ranks, color=GREY, linewidth=1.0, linestyle=":")
-    text = f"below 90 % from {ranks(at.ranks)} on: {cause}"
+    text = f"first below 90 % at {ranks(at.ranks)}: {cause}"
     axes.set_title(text, loc="right", fontsize=9, color="#444444", pad=3.0)
 
 

@@ -205,7 +205,10 @@ def _choose_text(document: Document) -> list[str]:
             f"{name_of(objective)} {shown(sure['point'], objective)}."
         )
     else:
-        lines.append("That holds for the whole 90 % interval of the prediction.")
+        lines.append(
+            "What is required holds over its whole 90 % interval; how surely it is the best of "
+            "all, dpsim compare says."
+        )
     return lines
 
 

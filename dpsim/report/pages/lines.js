@@ -104,7 +104,7 @@ KINDS.lines = {
     if (s.style !== "marks") inside.append(svg("polyline", { points: at.map(([x, y]) => `${x},${y}`).join(" "), class: "line k" + s.colour + " " + (s.style || "") }));
     if (s.style === "guide") return;
     for (const [x, y, p] of at) {
-      const dot = p.change || (s.style === "marks" && s.dots.length < 200) ? diamond(x, y, s.colour)
+      const dot = !p.hollow && (p.change || (s.style === "marks" && s.dots.length < 200)) ? diamond(x, y, s.colour)
         : svg("circle", { cx: x, cy: y, r: s.dots.length > 200 ? 2.2 : 4, class: (p.hollow ? "hollow k" : "dot f") + s.colour });
       inside.append(dot);
       all.push({ x, y, dot, tip: p.tip, n: s.n });
