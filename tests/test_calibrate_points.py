@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import dpsim
 from dpsim import cli
@@ -26,6 +28,7 @@ from dpsim.predict.level import Level, level
 from dpsim.predict.player import FEW, Tries, play, step_time
 from dpsim.predict.point import Failed
 from dpsim.predict.prediction import Prediction, predict
+from dpsim.report.explained import print_explanation
 
 #: a model with much to communicate, on a network that shows it
 VGG: dict[str, Any] = {
@@ -403,6 +406,13 @@ def test_what_measured_steps_miss_is_told_beside_the_law_and_is_no_part_of_it() 
     missed = parts[2]["unexplained_s"] / document["points"][2]["step_time_s"]
     assert 0.03 < missed < 0.08
     assert parts[1]["unexplained_s"] < parts[2]["unexplained_s"] / 4
+    console = Console(width=1000, file=io.StringIO())
+    print_explanation(asked(**light, calibrate={"points": points}).explain(), console)
+    told = console.file.getvalue().split("ranks\n")  # type: ignore[attr-defined]
+    assert [" more than measured steps of the first point tell" in one for one in told[1:]] == [
+        False,
+        True,
+    ]
 
 
 def test_laws_are_of_points_that_can_be_played_and_the_same_whatever_is_unexplained() -> None:

@@ -26,6 +26,8 @@ BASELINES = ("linear", "alpha_beta", "nccl_bare")
 REASONS = 10
 #: predicted rows up to which each is shown; more are a file's (predictions.csv)
 FEW = 30
+#: how far from linear scaling a picture's axes follow an interval
+_FAR = 10.0
 
 
 def view(found: ValidatedTraining) -> View:
@@ -155,7 +157,9 @@ def make_figure(found: ValidatedTraining) -> Figure:
         shared.scatter(axes, place, name, pairs, markersize=4, alpha=0.6, gid=f"strategy-{place}")
         if few:
             shared.intervals(axes, place, dots)
-    every = [v for _, dots in groups for d in dots for v in (d.measured, d.predicted)] or [1.0]
+    ends = [v for _, dots in groups for d in dots for v in (d.low, d.high)] if few else []
+    every = [v for _, dots in groups for d in dots for v in (d.measured, d.predicted)]
+    every += [value for value in ends if 1.0 / _FAR < value < _FAR] or [1.0]
     low, high = min(*every, 0.9) / 1.1, max(*every, 2.0) * 1.1  # at least two ticks
     axes.plot([low, high], [low, high], color=GREY, linewidth=1.2, zorder=1, label="equal")
     axes.axhline(1.0, color=GREY, linewidth=1.0, linestyle=":", zorder=1, label="linear scaling")

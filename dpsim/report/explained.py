@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpsim.core.record import Refused
 from dpsim.core.units import show
+from dpsim.predict.answer import NoLaws
 from dpsim.predict.document import to_json
 from dpsim.predict.point import Failed
 from dpsim.report.blame import print_blame
@@ -23,6 +24,7 @@ from dpsim.report.trace import Traced, trace_file, traced
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dpsim.predict.answer import Laws
     from dpsim.predict.compressed import CompressionGain
     from dpsim.predict.explanation import Explained, Explanation, Launched, Operation
     from dpsim.predict.point import Cost
@@ -47,11 +49,11 @@ def print_explanation(found: Explanation, console: Console) -> None:
         if hidden > 0 and place == half:
             say(console, ["", f"… {hidden} points in between are left out; --json has them …"])
         if hidden <= 0 or not half <= place < half + hidden:
-            _explain_point(one, console)
+            _explain_point(one, answer.laws, console)
     warn(console, answer.warnings)
 
 
-def _explain_point(one: Explained | Failed, console: Console) -> None:
+def _explain_point(one: Explained | Failed, laws: Laws | NoLaws, console: Console) -> None:
     point = one if isinstance(one, Failed) else one.point
     count = "?" if point.ranks is None else ranks(point.ranks)
     say(console, [""])
@@ -59,7 +61,23 @@ def _explain_point(one: Explained | Failed, console: Console) -> None:
     if isinstance(one, Failed):
         say(console, [f"no number: {clean(one.error)}"])
     else:
-        _explain(one, console)
+        _explain(one, console, _unexplained(one, laws))
+
+
+def _unexplained(found: Explained, laws: Laws | NoLaws) -> list[str]:
+    """What of the step measured steps alone tell, where it is worth a word."""
+    if isinstance(laws, NoLaws):
+        return []
+    step = found.point.step_time_s
+    gaps = (at.gap for at in laws.amdahl.points if at.ranks == found.point.ranks)
+    beyond = next((gap.unexplained_s for gap in gaps), 0.0)
+    if abs(beyond) < 0.02 * step:
+        return []
+    return [
+        f"It takes {show(abs(beyond), 's', 3)} ({percent(abs(beyond) / step)} of the step) "
+        f"{'more' if beyond > 0 else 'less'} than measured steps of the first point tell, which "
+        "measured steps near it show and nothing explains; the parts below have their share of it."
+    ]
 
 
 def _hidden(found: Explained) -> list[str]:
@@ -74,10 +92,11 @@ def _hidden(found: Explained) -> list[str]:
     ]
 
 
-def _explain(found: Explained, console: Console) -> None:
+def _explain(found: Explained, console: Console, unexplained: Sequence[str]) -> None:
     point = found.point
     lines = [
         f"A step takes {show(point.step_time_s, 's')}: {split_text(point)}.",
+        *unexplained,
         f"What limits it: {bottleneck(point.bottleneck)}.",
         *_hidden(found),
     ]
