@@ -955,6 +955,7 @@ def test_what_is_infeasible_ends_with_1(cli: Cli, ring: str, arguments: tuple[st
         (("--largest", "batch.per_device", "--vary", "x=1"), "does not go with --largest"),
         (("--tune", "strategy.nothing"), "unknown key"),
         (("--minimise", "time", "--vary", "cluster.ranks=1:4"), "has no step"),
+        (("--minimise", "step_time_s", "--vary", "cluster.ranks"), "want its values"),
         ((*NEED[:3], "collective.bandwidth=9:3 GB/s"), "a range goes up"),
         ((*NEED, "--relative-to", "cluster.ranks=0"), "--relative-to cluster.ranks=0"),
     ],

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpsim.core import told
+from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried
 from dpsim.planning.grid import Axis, SweptKey
@@ -78,6 +79,12 @@ def choose(
 
     texts   axes as ``KEY=V1,V2,…``; the cluster's size is one of them, by doubling if not given
     """
+    bare = next((text for text in texts if "=" not in text), None)
+    if bare is not None:
+        raise Refused(
+            f"--vary {bare}: --deadline, --budget and --minimise want its values, "
+            f"{bare}=V1,V2,…; where the number of nodes is left out, it is doubled"
+        )
     axes, doubled = axes_of(texts), ""
     if not any(axis.name in ("cluster.nodes", "cluster.ranks") for axis in axes):
         axes.append(default_axis(bench))
