@@ -559,6 +559,8 @@ def test_the_column_s_total_wins_over_the_text_and_says_so() -> None:
         ("P100 / 56Gb FDR", "P100", "56Gb FDR"),
         ("A100 via TCP/IP", "A100", "TCP/IP"),
         ("IBM V100, IB", "IBM V100", "IB"),
+        ("H100 8x400G", "H100", "8x400G"),
+        ("h100, 400 gbps", "h100", "400 gbps"),
         ("A100-SXM4 80GIB, IB", "A100-SXM4 80GIB", "IB"),
         ("B200 (ConnectX-7, 400 Gb/s)", "B200", "ConnectX-7, 400 Gb/s"),
         ("A100 SXM4, 10GbE management, 8x200Gb HDR", "A100 SXM4", "10GbE management, 8x200Gb HDR"),
@@ -589,3 +591,14 @@ def test_links_beside_an_accelerator_join_the_nodes(text: str, accelerator: str,
 )
 def test_what_is_inside_a_node_is_no_link_between_nodes(text: str) -> None:
     assert from_accelerator(text) == (text, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [("A100 SXM4 80GB (8x HDR)", "10GbE"), ("A100 with IB", "no InfiniBand, 25GbE")],
+)
+def test_the_column_of_links_is_not_added_to(text: str, link: str) -> None:
+    """Two columns made a network that neither named."""
+    assert from_accelerator(text, link) == (text, link)
+    found = platform(accelerator=text, gpus_per_node=8, inter_node=link, nodes=2)
+    assert found.readings[0].cluster["inter_node_kind"] == "ethernet"

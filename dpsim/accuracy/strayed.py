@@ -15,9 +15,12 @@ _BETWEEN = re.compile(
     r"\s*(?:[,;()+|]|\s/\s|\b(?:with|over|via|and|on)\b|\s(?=\d{1,3}\s*[x×]\s*\d{1,4}\s*g))\s*",
     re.I,
 )
-#: a rate in bits a second, as links between nodes are told in, and words for memory, whose pins are
-_IN_BITS = re.compile(r"\d\s*[GT](?:b/s|b?ps|bit)")
-_OF_MEMORY = re.compile(r"gddr|hbm|memory", re.I)
+#: a rate in bits a second, or of so many of something ("8x400G"), as NICs are told in; words for
+#: other rates, and for what is not there
+_OF_NICS = re.compile(r"\d\s*(?:[GT]b/s|(?i:[gt]b?ps|[gt]bit))|\d\s*[x×]\s*\d+\s*[Gg]")
+_OTHER = re.compile(
+    r"gddr|hbm|memory|pcie|\bgen ?\d|nvlink|\b(?:no|not|without|w/o|off|disabled)\b", re.I
+)
 #: what ends with a size of memory
 _MEMORY = re.compile(r"\d\s*gi?b\b(?!/)", re.I)
 
@@ -29,8 +32,10 @@ def from_inside(intra_node: str) -> tuple[str, ...]:
 
 
 def from_accelerator(accelerator: str, inter_node: str = "") -> tuple[str, str]:
-    """The column on the accelerator without what it tells of a network between nodes, and the
-    column on that with it."""
+    """The column on the accelerator without what it tells of a network between nodes, and that as
+    the column on it, where this is empty: what stands there is not added to."""
+    if re.search(r"\w", inter_node):
+        return accelerator, inter_node
     kept, strayed, at = "", [], 0
     for start, end in _parts(accelerator):
         low, high = (start + place for place in _link(accelerator[start:end]))
@@ -39,7 +44,7 @@ def from_accelerator(accelerator: str, inter_node: str = "") -> tuple[str, str]:
             strayed.append(accelerator[low:high].strip())
             at = high
     kept = (kept + accelerator[at:]).strip(" ,;+|")
-    return kept, " ; ".join(filter(None, (inter_node, *strayed)))
+    return (kept, " ; ".join(strayed)) if strayed else (accelerator, inter_node)
 
 
 def _parts(text: str) -> Iterator[tuple[int, int]]:
@@ -67,10 +72,12 @@ def _link(part: str) -> tuple[int, int]:
 
 
 def _joins_nodes(part: str) -> bool:
-    """Whether `part` tells a network between nodes: its kind, its NICs, its sockets or its rate."""
-    if _OF_MEMORY.search(part):
+    """Whether `part` tells a network between nodes: its kind, its NICs, its sockets or a rate that
+    NICs have."""
+    if _OTHER.search(part):
         return False
-    found = networks((part,))
+    told, known = _OF_NICS.search(part), vocabulary().network.line_rates
     return any(
-        p.kind or p.nominal or p.sockets or (p.rate and _IN_BITS.search(part)) for p in found
+        p.kind or p.nominal or p.sockets or (told and p.rate and p.rate.gbits in known)
+        for p in networks((part,))
     )

@@ -107,7 +107,7 @@ def _draw_front(axes: Axes, document: Document) -> None:
         x, y = ((value_of(point, f) or 0.0) * factor for f, (factor, _) in scales.items())
         return x, y
 
-    points = [p for p in document["points"] if all(value_of(p, field) for field in fields)]
+    points = [p for p in document["points"] if all(value_of(p, f) is not None for f in fields)]
     on_front = [p for p in points if p.get("on_front")]
     _draw_rest(axes, [p for p in points if not p.get("on_front")], place)
     if on_front:
@@ -159,8 +159,8 @@ def _span(axes: Axes, places: Sequence[tuple[float, float]]) -> None:
         axes.set_xlim(min(times) / 1.3, 2.0 * max(times))
         tick(axes.xaxis, LogLocator(subs=(1.0, 2.0, 5.0)))
     else:
-        axes.set_xlim(0.0, 1.12 * max(times))
-    axes.set_ylim(0.0, 1.08 * max(y for _, y in places))
+        axes.set_xlim(0.0, 1.12 * max(times) or 1.0)
+    axes.set_ylim(0.0, 1.08 * max(y for _, y in places) or 1.0)
 
 
 def _label(axes: Axes, points: Sequence[Mapping[str, Any]], place: Place) -> None:

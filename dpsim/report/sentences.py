@@ -175,6 +175,12 @@ def _law(answer: Answer) -> list[str]:
         less = show(-gap["unexplained"], "s", 3)
         parts.append(f"less {less} that measured steps show and nothing explains")
     share = f"serial fraction {percent(laws.amdahl.serial_fraction)}"
+    if beyond < -0.01 * at.law_s:
+        why = ", which measured steps show and nothing explains" * (gap["unexplained"] < 0)
+        return [
+            f"At {ranks(at.ranks)} a step takes {show(-beyond, 's', 3)} less than the "
+            f"{show(at.law_s, 's', 3)} of {name} law ({share}){why}."
+        ]
     if not parts or beyond <= 1e-6 * max(at.law_s, 1e-12):
         return [f"At {ranks(at.ranks)} the step is what {name} law allows ({share})."]
     return [

@@ -101,9 +101,8 @@ class Slowing:
         return work - shift, other
 
     def _padded(self, size: int) -> list[tuple[Value, Value, Value]]:
-        """The stretches, behind as many empty ones as make `size` of them; of a clock without any
-        these begin at 0, where nothing is past yet: `since` counts from there."""
-        begin, _, before = self._live[0] if self._live else (0.0, 0.0, 0.0)
+        """The stretches, behind as many empty ones as make `size` of them."""
+        begin, _, before = self._live[0] if self._live else (0.0, 0.0, 0.0 - self._past)
         return [(begin, begin, before)] * (size - len(self._live)) + self._live
 
     @property

@@ -72,7 +72,7 @@ def _healthy(table: CheckedTable) -> list[Spec]:
     judged."""
     known = table.sensitivity
     large = [line for line in table.group.lines if line.size >= LARGE_SIZE]
-    if known is None:
+    if known is None or len(large) < 2:  # a line needs two points
         return []
     kinds = ((known.doubtful, "19 of 20", 2), (known.low, "99 of 100", 4))
     return [

@@ -101,7 +101,7 @@ def _front(document: Document) -> Spec:
     """All points by time and cost; those on the front joined, and the one to take."""
     fields = list(document["question"]["front"])
     (fx, x_label), (fy, y_label) = (scaled(document, field) for field in fields)
-    points = [p for p in document["points"] if all(value_of(p, field) for field in fields)]
+    points = [p for p in document["points"] if all(value_of(p, f) is not None for f in fields)]
 
     def place(point: Found) -> Spec:
         x, y = ((value_of(point, f) or 0.0) for f in fields)
