@@ -21,8 +21,12 @@ _OF_NICS = re.compile(r"\d\s*(?:[GT]b/s|(?i:[gt]b?ps|[gt]bit))|\d\s*[x×]\s*\d+\
 _OTHER = re.compile(
     r"gddr|hbm|memory|pcie|\bgen ?\d|nvlink|\b(?:no|not|without|w/o|off|disabled)\b", re.I
 )
-#: what ends with a size of memory
-_MEMORY = re.compile(r"\d\s*gi?b\b(?!/)", re.I)
+#: what belongs to an accelerator's name behind it: its memory, its board and what joins it inside
+_NAMED = re.compile(
+    r"\d\s*gi?b\b(?!/)"
+    r"|\b(?:sxm\d*|oam|nvl|nvlink ?\d?|pcie(?: (?:gen ?)?\d(?:\.0)?)?(?: x\d+)?)(?!\S)",
+    re.I,
+)
 
 
 def from_inside(intra_node: str) -> tuple[str, ...]:
@@ -66,8 +70,8 @@ def _link(part: str) -> tuple[int, int]:
     start = part.rfind(" ", 0, named.start()) + 1
     end = part.find(" ", named.end())
     end = len(part) if end < 0 else end
-    sizes = [found.end() for found in _MEMORY.finditer(part, end)]
-    beside = ((0, start), (max([end, *sizes]), len(part)))
+    own_words = [found.end() for found in _NAMED.finditer(part, named.end())]
+    beside = ((0, start), (max([end, *own_words]), len(part)))
     return next((span for span in beside if _joins_nodes(part[slice(*span)])), (0, 0))
 
 

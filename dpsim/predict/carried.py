@@ -15,8 +15,8 @@ _COUNTS = {*INSTEAD, "cluster.gpus_per_node"}
 _DEVICES = ("machine", "device")
 #: beginnings of keys of what joins nodes
 _BETWEEN = ("cluster.inter_node", "cluster.nics_per_node", "cluster.oversubscription")
-#: keys of what devices cost
-_COSTS = ("price", *(f"price.{k}" for k in ("per_device_hour", "per_node_hour", "row", "purchase")))
+#: beginnings of keys of what devices cost
+_COSTS = tuple(f"price.{k}" for k in ("per_device_hour", "per_node_hour", "row", "purchase"))
 #: values of a swept key that a warning shows
 _SHOWN = 8
 
@@ -97,7 +97,12 @@ def one_for_all(
     the data of one, says what each costs."""
     told = list(dict.fromkeys(values.get("cluster.machine", ())))
     each = price.get("machines") if isinstance(price, Mapping) else price and price.machines
-    if not price or each or len(told) < 2 or any(key in values for key in _COSTS):
+    if (
+        not price
+        or each
+        or len(told) < 2
+        or any(key in _COSTS or key.startswith("price.purchase") for key in values)
+    ):
         return []
     example = ", ".join(f"{name}: {{per_node_hour: 20 usd/h}}" for name in told[:2])
     return [

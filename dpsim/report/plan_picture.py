@@ -172,10 +172,10 @@ def _label(axes: Axes, points: Sequence[Mapping[str, Any]], place: Place) -> Non
         own = {key.rpartition(".")[2]: value for key, value in point["set"].items()}
         text = setting_text(own) if len(keys) < 2 else ", ".join(map(set_value, own.values()))
         x, y = axes.transData.transform(place(point)) * 72.0 / axes.figure.dpi
-        long = _LETTER[0] * len(text)
+        long = _LETTER[0] * min(len(text), 40)
         if not any(a - long < x < a + b and abs(y - c) < _LETTER[1] for a, b, c in taken):
             taken.append((x, long, y))
-            axes.annotate(clean(text), place(point), xytext=(6, 5), textcoords="offset points",
+            axes.annotate(brief(text, 40), place(point), xytext=(6, 5), textcoords="offset points",
                           fontsize=8)  # fmt: skip
     if len(keys) > 1:
         names = ", ".join(clean(key.rpartition(".")[2]) for key in keys)
