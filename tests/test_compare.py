@@ -887,3 +887,5 @@ def test_a_level_measured_on_one_machine_is_carried_to_others() -> None:
     assert times == pytest.approx(
         [one["step_time_s"] for one in swept.document["points"]], rel=1e-9
     )
+    alone = dpsim.compare("quickstart", vary={"cluster.machine": ["dgx-h100"]})
+    assert any("measured without cluster.machine=dgx-h100" in t for t in alone.document["warnings"])

@@ -173,8 +173,12 @@ def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
     """`mix` with every combination of the axes' values, called after them."""
     over = values_of(change for axis in axes for change in axis.changes)
     first = mix.jobs[0].loaded.scenario
-    measured = ["calibrate"] if first.calibrate else []
-    seen, told = set(), (*one_for_all(first.price, over), *carried(measured, over))
+    kinds = ("calibrate", "calibration") if first.calibrate else ()
+    measured = [key for key in kinds if getattr(first, key)]
+    seen, told = (
+        set(),
+        (*one_for_all(first.price, over), *carried(measured, over, mix.jobs[0].loaded.data)),
+    )
     for change in Grid(tuple(axes)):
         shown = _named(change)
         changed = [_changed(job, change, f"--vary {shown}") for job in mix.jobs]

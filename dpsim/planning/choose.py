@@ -68,6 +68,15 @@ def default_axis(bench: Bench) -> Axis:
     return Axis(key, tuple({key: count} for count in counts))
 
 
+def _require_values(texts: Sequence[str]) -> None:
+    """Refuse a key without values."""
+    for bare in (text for text in texts if "=" not in text):
+        raise Refused(
+            f"--vary {bare}: --deadline, --budget and --minimise want its values, "
+            f"{bare}=V1,V2,…; where the number of nodes is left out, it is doubled"
+        )
+
+
 def choose(
     bench: Bench,
     texts: Sequence[str],
@@ -79,12 +88,7 @@ def choose(
 
     texts   axes as ``KEY=V1,V2,…``; the cluster's size is one of them, by doubling if not given
     """
-    bare = next((text for text in texts if "=" not in text), None)
-    if bare is not None:
-        raise Refused(
-            f"--vary {bare}: --deadline, --budget and --minimise want its values, "
-            f"{bare}=V1,V2,…; where the number of nodes is left out, it is doubled"
-        )
+    _require_values(texts)
     axes, doubled = axes_of(texts), ""
     if not any(axis.name in ("cluster.nodes", "cluster.ranks") for axis in axes):
         axes.append(default_axis(bench))

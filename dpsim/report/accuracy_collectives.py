@@ -142,7 +142,8 @@ def _times(outcome: CollectiveOutcome) -> tuple[float, float]:
 
 def _ends(outcome: CollectiveOutcome) -> tuple[float, float]:
     """The ends of its 90 % interval [us]."""
-    return (outcome.low or 0.0) * 1e6, (outcome.high or 0.0) * 1e6
+    value = outcome.predicted or 0.0
+    return (outcome.low or value) * 1e6, (outcome.high or value) * 1e6
 
 
 def _by_fabric(shown: Sequence[CollectiveOutcome]) -> list[tuple[str, list[CollectiveOutcome]]]:

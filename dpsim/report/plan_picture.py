@@ -120,7 +120,7 @@ def _draw_front(axes: Axes, document: Document) -> None:
     places = [place(p) for p in points]
     if document["answer"]:
         taken, factors = document["answer"]["point"], {f: by for f, (by, _) in scales.items()}
-        places.append(_draw_taken(axes, taken, place(taken), factors))
+        places += _draw_taken(axes, taken, place(taken), factors)
         on_front.sort(key=lambda point: point["set"] != taken["set"])  # it is labelled first
     axes.set(
         **dict(zip(("xlabel", "ylabel"), (label for _, label in scales.values()), strict=True))
@@ -131,9 +131,9 @@ def _draw_front(axes: Axes, document: Document) -> None:
 
 def _draw_taken(
     axes: Axes, point: Mapping[str, Any], at: tuple[float, float], factors: Mapping[str, float]
-) -> tuple[float, float]:
+) -> list[tuple[float, float]]:
     """The `point` to take, and its 90 % interval in fields that `factors` scale, where it has one;
-    the slow and dear end of it."""
+    the ends of it."""
     x, y = ([value] for value in at)
     axes.plot(x, y, "D", color=ORANGE, markersize=8, label="to take", gid="answer")
     ends = [
@@ -146,7 +146,8 @@ def _draw_taken(
         along, up = (bars([middle], [span]) for middle, span in zip(at, ends, strict=True))
         look: Any = {"fmt": "none", "ecolor": ORANGE, "elinewidth": 1.2, "capsize": 3}
         axes.errorbar(x, y, xerr=along, yerr=up, label="its 90 % interval", **look)
-    return ends[0][1], ends[1][1]
+    (fast, slow), (cheap, dear) = ends
+    return [(fast, cheap), (slow, dear)]
 
 
 def _span(axes: Axes, places: Sequence[tuple[float, float]]) -> None:

@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 #: times by which a row is far off, and how many such rows are named
 _FAR, _NAMED = 3.0, 5
 #: an interval says little whose ends are more than so many times apart, and that is for its
-#: machine where readings of this, half of them on a logarithm, take so many times as long
+#: machine where one reading of this takes more than so many times as long as another
 _SPAN, _READINGS = 5.0, 2.0
 
 
@@ -179,7 +179,7 @@ def _far_off(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Itera
         apart = max(measured / predicted, predicted / measured)
         if apart > _FAR and not low <= measured <= high:
             found.append((apart, table.rows[outcome.number].line))
-    found.sort(reverse=True)
+    found.sort(key=lambda pair: (-pair[0], pair[1]))
     if found:
         yield (
             f"{len(found)} measured more than {_FAR:g} times off, outside of the interval: "
@@ -194,7 +194,7 @@ def _wide(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable
         low, high = outcome.low or 0.0, outcome.high or 0.0
         if outcome.status == "predicted" and outcome.apart > _READINGS and high > _SPAN * low > 0.0:
             found.append((high / low, table.rows[outcome.number].line))
-    found.sort(reverse=True)
+    found.sort(key=lambda pair: (-pair[0], pair[1]))
     if found:
         yield (
             f"{len(found)} with ends of the interval more than {_SPAN:g} times apart: "
