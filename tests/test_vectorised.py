@@ -79,6 +79,39 @@ def test_the_clock_of_work_loses_what_the_collectives_take(
             assert np.asarray(clock.time(work)) == pytest.approx(when, abs=1e-12)
 
 
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(st.lists(st.tuples(times, times, times, times), min_size=1, max_size=8), times, times)
+def test_each_rank_has_the_clock_that_it_would_have_alone(
+    spans: list[tuple[float, float, float, float]], early: float, late: float
+) -> None:
+    """Ranks whose bytes move at other times: some are beyond a stretch that others have not
+    reached, or have left all behind."""
+    alone, both = (Slowing(0.6), Slowing(0.6)), Slowing(0.6)
+    for *begins, first, second in sorted(spans):
+        ends = begins[0] + first, begins[1] + second
+        both.talk(np.array(begins), np.array(ends))
+        for clock, begin, end in zip(alone, begins, ends, strict=True):
+            clock.talk(np.array([begin]), np.array([end]))
+    when = np.array([early, late])
+    works = [clock.work(when[k : k + 1]) for k, clock in enumerate(alone)]
+    found = both.work(when)
+    assert np.asarray(found) == pytest.approx(np.concatenate(works), abs=1e-12)
+    assert np.asarray(both.time(found)) == pytest.approx(when, abs=1e-12)
+    joined = Slowing.stacked([both.of_rank(k) for k in (0, 1)], np.array)
+    assert np.asarray(joined.work(when)) == pytest.approx(found, abs=1e-12)
+
+
+def test_a_clock_of_which_nothing_is_left_keeps_what_is_past_beside_another() -> None:
+    past, live = Slowing(1.0), Slowing(1.0)
+    for clock, begin in ((past, 1.0), (live, 6.0)):
+        clock.talk(np.array([begin, begin]), np.array([begin + 2.0, begin + 2.0]))
+    past.forget(9.0)
+    assert past.idle
+    both = Slowing.stacked([past.of_rank(0), live.of_rank(0)], np.array)
+    assert np.asarray(both.work(np.array([10.0, 10.0]))).tolist() == [9.0, 9.0]
+    assert np.asarray(both.work(np.array([5.0, 5.0]))).tolist() == [4.0, 5.0]
+
+
 def test_stretches_that_all_ranks_are_past_are_forgotten_and_still_count() -> None:
     """Of one clock all but the last, with which the same is worked out as before."""
     one, each = Slowing(1.0), Slowing(1.0)

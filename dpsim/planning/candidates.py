@@ -172,13 +172,10 @@ def _labels(files: Sequence[Path]) -> list[str]:
 def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
     """`mix` with every combination of the axes' values, called after them."""
     over = values_of(change for axis in axes for change in axis.changes)
-    first = mix.jobs[0].loaded.scenario
-    kinds = ("calibrate", "calibration") if first.calibrate else ()
-    measured = [key for key in kinds if getattr(first, key)]
-    seen, told = (
-        set(),
-        (*one_for_all(first.price, over), *carried(measured, over, mix.jobs[0].loaded.data)),
-    )
+    first, seen = mix.jobs[0].loaded, set()
+    kinds = ("calibrate", "calibration") if first.scenario.calibrate else ()
+    measured = [key for key in kinds if getattr(first.scenario, key)]
+    told = [*one_for_all(first.scenario.price, over), *carried(measured, over, first.data)]
     for change in Grid(tuple(axes)):
         shown = _named(change)
         changed = [_changed(job, change, f"--vary {shown}") for job in mix.jobs]

@@ -97,12 +97,7 @@ def one_for_all(
     the data of one, says what each costs."""
     told = list(dict.fromkeys(values.get("cluster.machine", ())))
     each = price.get("machines") if isinstance(price, Mapping) else price and price.machines
-    if (
-        not price
-        or each
-        or len(told) < 2
-        or any(key in _COSTS or key.startswith("price.purchase") for key in values)
-    ):
+    if not price or each or len(told) < 2 or any(key.startswith(_COSTS) for key in values):
         return []
     example = ", ".join(f"{name}: {{per_node_hour: 20 usd/h}}" for name in told[:2])
     return [

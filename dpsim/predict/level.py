@@ -73,12 +73,9 @@ class Level:
     def alike(self, cases: Sequence[Case]) -> tuple[Case, ...]:
         """`cases`, which are calibrated, with what is carried from measured steps to the first in
         place of each one's own: so they differ in nothing but their ranks."""
-        fit, first = self.fit, cases[0]
-        return (
-            tuple(cases)
-            if fit is None
-            else tuple(fit.carrying(case, case, first) for case in cases)
-        )
+        if (fit := self.fit) is None:
+            return tuple(cases)
+        return tuple(fit.carrying(case, case, cases[0]) for case in cases)
 
     @property
     def counts(self) -> tuple[int, ...]:

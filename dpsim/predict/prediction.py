@@ -243,9 +243,7 @@ def _laws(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> L
     usable = all(point.efficiency is not None for point in computed(points))
     usable = usable and loaded.scenario.parallel.plain and len(cases[0].pace.kinds) == 1
     usable = usable and len(set(map(_apart_from_ranks, loaded.points))) == 1
-    if not usable:
-        return NoLaws()
-    return laws(cases, points, found)
+    return laws(cases, points, found) if usable else NoLaws()
 
 
 def _held_constant(loaded: Loaded) -> str:

@@ -59,8 +59,6 @@ def scaled(document: Document, field: str) -> tuple[float, str]:
 
 def _draw_require(axes: Axes, document: Document) -> None:
     """The field over the key, its 90 % interval, the limit, and where the limit is met."""
-    from matplotlib.ticker import LogLocator
-
     key, field = document["question"]["vary"], required(document)[0]
     factor, label = scaled(document, field)
     points = [p for p in document["points"] if value_of(p, field) is not None]
@@ -76,11 +74,18 @@ def _draw_require(axes: Axes, document: Document) -> None:
     for edge, colour, text in edges(document["answer"]):
         axes.axvline(plain_number(edge["text"]), color=colour, linewidth=1.2, label=text)
     if min(x) > 0 and max(x) >= 8 * min(x):
-        axes.set_xscale("log")
-        steps = (1.0, 2.0, 5.0) if max(x) < 1000 * min(x) else (1.0,)
-        tick(axes.xaxis, LogLocator(subs=steps))
+        _logarithmic(axes, x)
     unit = str(points[0]["set"][key]).partition(" ")[2]
     axes.set(xlabel=f"{clean(key)} [{clean(unit)}]" if unit else clean(key), ylabel=label)
+
+
+def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic axis along x for `values`, ticked as densely as these are near."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set_xscale("log")
+    steps = (1.0, 2.0, 5.0) if max(values) < 1000 * min(values) else (1.0,)
+    tick(axes.xaxis, LogLocator(subs=steps))
 
 
 def edges(answer: Mapping[str, Any] | None) -> Iterator[tuple[Mapping[str, Any], str, str]]:
@@ -122,9 +127,8 @@ def _draw_front(axes: Axes, document: Document) -> None:
         taken, factors = document["answer"]["point"], {f: by for f, (by, _) in scales.items()}
         places += _draw_taken(axes, taken, place(taken), factors)
         on_front.sort(key=lambda point: point["set"] != taken["set"])  # it is labelled first
-    axes.set(
-        **dict(zip(("xlabel", "ylabel"), (label for _, label in scales.values()), strict=True))
-    )
+    x_label, y_label = (label for _, label in scales.values())
+    axes.set(xlabel=x_label, ylabel=y_label)
     _span(axes, places)
     _label(axes, on_front, place)
 
@@ -152,13 +156,10 @@ def _draw_taken(
 
 def _span(axes: Axes, places: Sequence[tuple[float, float]]) -> None:
     """The axes from 0 on, or times on a logarithmic one where they are far apart."""
-    from matplotlib.ticker import LogLocator
-
     times = [x for x, _ in places]
     if min(times) > 0 and max(times) > _FAR_APART * min(times):
-        axes.set_xscale("log")
+        _logarithmic(axes, times)
         axes.set_xlim(min(times) / 1.3, 2.0 * max(times))
-        tick(axes.xaxis, LogLocator(subs=(1.0, 2.0, 5.0)))
     else:
         axes.set_xlim(0.0, 1.12 * max(times) or 1.0)
     axes.set_ylim(0.0, 1.08 * max(y for _, y in places) or 1.0)

@@ -382,8 +382,8 @@ def _missing(columns: tuple[str, ...], rows: Iterable[TrainingRow]) -> Iterable[
         absent.pop("inter_node", None)
     several, rates = False, []
     for row in rows:
-        told = from_accelerator(row.text("accelerator"))[1]
-        several = several or (row.numbers.get("nodes", 2.0) > 1 and not told)
+        if not several and row.numbers.get("nodes", 2.0) > 1:
+            several = not from_accelerator(row.text("accelerator"))[1]
         rates.append(row.text("unit").lower())
     if not several:
         absent.pop("inter_node", None)

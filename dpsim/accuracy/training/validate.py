@@ -179,7 +179,6 @@ def _far_off(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Itera
         apart = max(measured / predicted, predicted / measured)
         if apart > _FAR and not low <= measured <= high:
             found.append((apart, table.rows[outcome.number].line))
-    found.sort(key=lambda pair: (-pair[0], pair[1]))
     if found:
         yield (
             f"{len(found)} measured more than {_FAR:g} times off, outside of the interval: "
@@ -194,7 +193,6 @@ def _wide(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable
         low, high = outcome.low or 0.0, outcome.high or 0.0
         if outcome.status == "predicted" and outcome.apart > _READINGS and high > _SPAN * low > 0.0:
             found.append((high / low, table.rows[outcome.number].line))
-    found.sort(key=lambda pair: (-pair[0], pair[1]))
     if found:
         yield (
             f"{len(found)} with ends of the interval more than {_SPAN:g} times apart: "
@@ -204,8 +202,9 @@ def _wide(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> Iterable
 
 
 def _times(found: Sequence[tuple[float, int]]) -> str:
-    """By how many times rows are off, and their lines, as far as a few go."""
-    named = ", ".join(f"line {line} ({times:.3g} times)" for times, line in found[:_NAMED])
+    """Lines and by how many times they are off, the farthest first, as far as a few go."""
+    worst = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:_NAMED]
+    named = ", ".join(f"line {line} ({times:.3g} times)" for times, line in worst)
     return named + ", …" * (len(found) > _NAMED)
 
 
